@@ -1,0 +1,119 @@
+"""The parts a cluster is made of: GPUs, nodes, networks. Plain frozen values in SI units (s, bytes, bytes/s, FLOP/s)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU (one device as the software sees it).
+
+    Parameters
+    ----------
+    name : catalog name, lower case with hyphens.
+    flops : peak dense rate by precision, FLOP/s, e.g. {'fp32': 6.14e12}.
+    memory_bandwidth : bytes/s.
+    memory : bytes.
+    efficiency : achievable share of the peak rate by kind of layer; key 'default' for the rest.
+    memory_efficiency : achievable share of the memory bandwidth.
+    launch_overhead : seconds per kernel (per layer and pass).
+    pcie_bandwidth : achievable bytes/s in one direction between GPU and host, or None (copies cost nothing).
+    peer_bandwidth : achievable bytes/s per GPU and direction between GPUs of a node (NVLink), or None.
+    """
+
+    name: str
+    flops: dict[str, float] = field(default_factory=dict)
+    memory_bandwidth: float | None = None
+    memory: float | None = None
+    efficiency: dict[str, float] = field(default_factory=dict)
+    memory_efficiency: float = 0.75
+    launch_overhead: float = 0.0
+    pcie_bandwidth: float | None = None
+    peer_bandwidth: float | None = None
+    price_per_hour: float | None = None
+    price: float | None = None
+    year: int | None = None
+    source: str = ""
+    confidence: str = ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A catalog entry for a kind of link: NIC, PCIe or NVLink. One direction, bytes/s."""
+
+    name: str
+    kind: str
+    bandwidth: float
+    efficiency: float = 1.0
+    latency: float = 0.0
+    source: str = ""
+    confidence: str = ""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network between nodes and the transport that runs on it.
+
+    Parameters
+    ----------
+    bandwidth : line rate of a node's port, bytes/s, one direction (full duplex).
+    latency : seconds from the last byte sent to the message being usable at the other end; does not hold the channel.
+    efficiency : goodput as a share of the line rate (headers, protocol, host limits).
+    message_overhead : seconds a message occupies its channel before its first byte moves.
+    collective_overhead : seconds per call of a collective operation (launch, negotiation).
+    oversubscription : ratio of a leaf switch's downlinks to its uplinks; 1 is a full fabric.
+    nodes_per_leaf : nodes under one leaf switch, or None for a single switch.
+    incast : points (concurrent flows into one port, share of the goodput that remains), or () for none.
+    pair_bandwidth : optional (n, n) tuple of rows: goodput cap of each ordered pair of nodes, bytes/s.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+    efficiency: float = 1.0
+    message_overhead: float = 0.0
+    collective_overhead: float = 0.0
+    oversubscription: float = 1.0
+    nodes_per_leaf: int | None = None
+    incast: tuple[tuple[float, float], ...] = ()
+    pair_bandwidth: tuple[tuple[float, ...], ...] | None = None
+
+    @property
+    def goodput(self) -> float:
+        """Payload bytes/s of one port in one direction."""
+        return self.bandwidth * self.efficiency
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a node's CPU side does to gradients on their way (host staging).
+
+    Parameters
+    ----------
+    copy_bandwidth : bytes/s of GPU <-> host copies when they are slower than PCIe (pageable memory), or None.
+    reduce_bandwidth : bytes/s at which the host sums incoming gradients, or None (costs nothing).
+    channel_bandwidth : bytes/s that the communication software of a node can push through, both directions
+        together (serialisation, memory copies), or None.
+    memory_bandwidth : bytes/s that all staging traffic of a node shares, or None.
+    channels : messages a node's communication software handles at once, or None for one channel per peer.
+    """
+
+    copy_bandwidth: float | None = None
+    reduce_bandwidth: float | None = None
+    channel_bandwidth: float | None = None
+    memory_bandwidth: float | None = None
+    channels: int | None = None
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """A run of equal nodes that differ from the cluster's default in something.
+
+    `slowdown` multiplies compute times (1.5 is a straggler); None fields fall back to the cluster's.
+    """
+
+    nodes: int
+    gpu: Gpu | None = None
+    slowdown: float = 1.0
+    bandwidth: float | None = None
+    batch_size: int | None = None

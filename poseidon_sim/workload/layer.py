@@ -1,0 +1,123 @@
+"""What must be computed: layers with parameters, FLOPs, bytes and shapes. A multiply-add is 2 FLOP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a network, in forward order; every figure is per sample unless it says otherwise.
+
+    Parameters
+    ----------
+    name : unique in its workload.
+    kind : 'linear', 'conv', 'attention', 'embedding', 'lstm', 'norm', 'pool', 'activation', ...; chooses the GPU
+        efficiency. Behaviour is never decided by the name.
+    tensors : number of elements of each parameter tensor, e.g. (weight, bias); () for a layer without parameters.
+    forward_flops, backward_flops : FLOP per sample.
+    input_elements, output_elements : elements of activations read and written per sample.
+    factor_shape : (M, N) when the gradient of the first tensor is a sum of outer products (linear layers), else None.
+    factor_rows : outer products per sample (1 for a vector, the sequence length for a sequence of tokens).
+    forward_time, backward_time : measured seconds per iteration at the batch of the scenario, or None (modelled).
+    gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
+    """
+
+    name: str
+    kind: str
+    tensors: tuple[int, ...] = ()
+    forward_flops: float = 0.0
+    backward_flops: float = 0.0
+    input_elements: float = 0.0
+    output_elements: float = 0.0
+    factor_shape: tuple[int, int] | None = None
+    factor_rows: float = 1.0
+    forward_time: float | None = None
+    backward_time: float | None = None
+    gradient_bytes_given: float | None = None
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable parameters."""
+        return sum(self.tensors)
+
+    def gradient_bytes(self, element_bytes: int = 4) -> float:
+        """Bytes of the full gradient, all tensors together."""
+        if self.gradient_bytes_given is not None:
+            return self.gradient_bytes_given
+        return float(self.parameters * element_bytes)
+
+    def tensor_bytes(self, element_bytes: int = 4) -> tuple[float, ...]:
+        """Bytes of each parameter tensor's gradient, in order."""
+        if self.gradient_bytes_given is not None:
+            return (self.gradient_bytes_given,)
+        return tuple(float(elements * element_bytes) for elements in self.tensors)
+
+    def factor_bytes(self, samples: float, element_bytes: int = 4) -> float:
+        """Bytes of the sufficient factors of `samples` samples: K x (M + N) elements."""
+        if self.factor_shape is None:
+            raise ValueError(f"layer {self.name!r} has no sufficient factors")
+        rows, columns = self.factor_shape
+        return samples * self.factor_rows * (rows + columns) * element_bytes
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network to train: its layers in forward order and where they come from.
+
+    Parameters
+    ----------
+    name : e.g. 'vgg19'.
+    layers : in forward order.
+    sample : what one sample is ('image', 'sequence', 'token').
+    source : where shapes and counts come from.
+    single_gpu_throughput : measured samples/s on one GPU at the scenario's batch, or None; scales modelled times.
+    batch_size : the usual batch per GPU, or None.
+    element_bytes : bytes of one gradient element on the wire (4 for fp32).
+    optimizer_bytes : optimizer state per parameter, in bytes (4 for SGD with momentum, 8 for Adam).
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    sample: str = "image"
+    source: str = ""
+    single_gpu_throughput: float | None = None
+    batch_size: int | None = None
+    precision: str = "fp32"
+    element_bytes: int = 4
+    optimizer_bytes: float = 4.0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable parameters of the whole network."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of all gradients."""
+        return sum(layer.gradient_bytes(self.element_bytes) for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> float:
+        """FLOP of one sample's forward pass."""
+        return sum(layer.forward_flops for layer in self.layers)
+
+    @property
+    def backward_flops(self) -> float:
+        """FLOP of one sample's backward pass."""
+        return sum(layer.backward_flops for layer in self.layers)
+
+    def layer(self, name: str) -> Layer:
+        """Return the layer called `name`."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    def with_changes(self, **changes: object) -> Workload:
+        """Return a copy with some fields replaced."""
+        return replace(self, **changes)  # type: ignore[arg-type]
