@@ -23,10 +23,10 @@ class Gpu:
     """
 
     name: str
-    flops: dict[str, float] = field(default_factory=dict)
+    flops: dict[str, float] = field(default_factory=dict, hash=False)
     memory_bandwidth: float | None = None
     memory: float | None = None
-    efficiency: dict[str, float] = field(default_factory=dict)
+    efficiency: dict[str, float] = field(default_factory=dict, hash=False)
     memory_efficiency: float = 0.75
     launch_overhead: float = 0.0
     pcie_bandwidth: float | None = None

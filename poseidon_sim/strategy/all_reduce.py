@@ -1,0 +1,86 @@
+"""All-reduce: gradients are summed by a collective among the workers, in one message or several.
+
+Paper: ring, Patarasuk and Yuan 2009; fusion buckets as in Horovod and PyTorch DDP; per-tensor is WFBP.
+Simplified: collectives of one job run one at a time in the order their gradients become ready (one communicator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from poseidon_sim.collective import algorithm, list_algorithms
+from poseidon_sim.errors import unknown_name
+from poseidon_sim.plan.plan import Plan, PlanLayer
+from poseidon_sim.plan.record import Handles
+from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
+from poseidon_sim.units import parse_size
+
+
+@dataclass(frozen=True)
+class AllReduce(Strategy):
+    """Sum gradients with a collective.
+
+    Parameters
+    ----------
+    algorithm : ring, tree, double-tree, halving-doubling, hierarchical, two-dimensional (see `list collectives`).
+    fusion : 'none' (one collective per tensor), 'all' (one for the whole model) or a bucket size such as '25 MB'.
+    overlap : start a collective as soon as its gradients are ready, beside the rest of backward.
+    staging : 'direct' (the NIC or NVLink reads GPU memory) or 'host' (copy out, host collective, copy in).
+    """
+
+    name: ClassVar[str] = "all-reduce"
+    summary: ClassVar[str] = "workers sum gradients with a ring, tree or hierarchical collective"
+    source: ClassVar[str] = "Patarasuk & Yuan 2009; Horovod 2018; PyTorch DDP, VLDB'20"
+
+    algorithm: str = "ring"
+    fusion: str = "none"
+    overlap: bool = True
+    staging: str = "direct"
+
+    def validate(self, job: Job) -> Iterator[str]:
+        if self.algorithm not in list_algorithms():
+            raise unknown_name("all-reduce algorithm", self.algorithm, list_algorithms())
+        require(self.staging in ("direct", "host"), f"staging={self.staging!r} is not one of direct, host")
+        self._bucket_bytes()
+        if job.cluster.num_gpus == 1:
+            yield "one GPU: all-reduce has nothing to do"
+
+    def _bucket_bytes(self) -> float:
+        if self.fusion == "all":
+            return float("inf")
+        return 0.0 if self.fusion == "none" else parse_size(self.fusion, "fusion")
+
+    def iteration(self, plan: Plan, start: Handles) -> Handles:
+        gradients, ready = backward_pass(plan, start, self.overlap)
+        limit, filled = self._bucket_bytes(), 0.0
+        synced = []
+        for index, (layer, gradient) in enumerate(gradients):
+            if limit == 0.0:
+                synced.append(self.sync(plan, layer, gradient))
+                continue
+            filled += layer.gradient_bytes  # the bucket is sent when its last gradient is ready
+            if filled >= limit or index == len(gradients) - 1:
+                synced.append(self.reduce(plan, filled, gradient, layer, "all-reduce bucket"))
+                filled = 0.0
+        return plan.all_of(ready, *synced)
+
+    def sync(self, plan: Plan, layer: PlanLayer, ready: Handles) -> Handles:
+        """Record one collective per tensor of a layer."""
+        done = [self.reduce(plan, size, ready, layer, "all-reduce") for size in reversed(layer.tensor_bytes)]
+        return plan.all_of(*done)
+
+    def reduce(self, plan: Plan, num_bytes: float, ready: Handles, layer: PlanLayer, label: str) -> Handles:
+        """Record one all-reduce of `num_bytes` over all GPUs, with the copies of host staging if asked."""
+        if plan.num_gpus == 1:
+            return ready
+        if self.staging == "host":
+            ready = plan.copy_to_host(num_bytes, after=ready, layer=layer)
+        chosen = algorithm(self.algorithm)
+        done = chosen.record(plan, num_bytes, ready, label=label, layer=layer, staged=self.staging == "host")
+        return plan.copy_to_gpu(num_bytes, after=done, layer=layer) if self.staging == "host" else done
+
+    def network_bytes(self, job: Job) -> float:
+        """What the algorithm's schedule sends between nodes for the whole model."""
+        return algorithm(self.algorithm).network_bytes(job.workload.gradient_bytes, job.cluster)

@@ -1,0 +1,108 @@
+"""What every strategy shares: a frozen configuration, one recorded iteration, and the staleness between iterations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from poseidon_sim.cluster import Cluster, Layout
+from poseidon_sim.errors import InputError
+from poseidon_sim.plan.plan import Plan, PlanLayer
+from poseidon_sim.plan.record import Handles
+from poseidon_sim.workload.layer import Workload
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a strategy may look at before recording: the workload, the cluster and the batch per GPU."""
+
+    workload: Workload
+    cluster: Cluster
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Base of all strategies: who sends what when. Subclasses are frozen dataclasses; fields are all their settings.
+
+    A subclass sets `name` and `summary`, and defines `iteration`. It may define `layout` (extra server nodes, nodes
+    with roles), `network_bytes` (the stated formula of its traffic) and `validate`.
+    """
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+
+    def iteration(self, plan: Plan, start: Handles) -> Handles:
+        """Record one iteration from `start` and return, per worker, what must be true for the next one to begin."""
+        raise NotImplementedError
+
+    def layout(self, job: Job) -> Layout:
+        """Return the extra nodes and roles this strategy needs; none by default."""
+        return Layout()
+
+    def network_bytes(self, job: Job) -> float:
+        """Return the stated total of bytes that all nodes send over the network in one iteration."""
+        raise NotImplementedError
+
+    def validate(self, job: Job) -> Iterator[str]:
+        """Yield warnings about this job; raise InputError where it makes no sense."""
+        return iter(())
+
+    @property
+    def iteration_staleness(self) -> float:
+        """How many iterations a worker may run ahead of the slowest: 0 is BSP, inf is ASP."""
+        return float(getattr(self, "staleness", 0.0))
+
+    def num_iterations(self) -> tuple[int, int]:
+        """Return (warm-up, measured) iterations that reach and then average the steady state."""
+        staleness = self.iteration_staleness
+        if staleness == 0:
+            return 1, 2
+        ahead = 4 if math.isinf(staleness) else int(staleness)
+        return ahead + 2, 2 * ahead + 2
+
+    def record(self, plan: Plan) -> None:
+        """Record warm-up and measured iterations; between them stands the staleness rule.
+
+        Iteration t of a worker starts after its own t-1 and after everyone's t-1-s.
+        """
+        staleness = self.iteration_staleness
+        ends = plan.iteration_ends
+        for t in range(sum(self.num_iterations())):
+            plan.iteration = t
+            start = plan.start
+            if t > 0:
+                start = ends[t - 1]
+                behind = t - 1 - staleness
+                if behind >= 0:
+                    start = plan.all_of(start, plan.everyone(ends[int(behind)]))
+            ends.append(self.iteration(plan, start))
+
+    def describe(self) -> dict[str, object]:
+        """Return the name and all settings, as they stand in a scenario file."""
+        return {"name": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+
+def backward_pass(plan: Plan, start: Handles, overlap: bool) -> tuple[list[tuple[PlanLayer, Handles]], Handles]:
+    """Record forward and backward; return [(layer, gradient ready)] in backward order and the end of backward.
+
+    With `overlap` (wait-free backpropagation) a gradient is ready when its layer's backward ends; without, when the
+    whole backward pass does.
+    """
+    ready = plan.forward(after=start)
+    gradients = []
+    for layer in reversed(plan.layers):
+        ready = plan.backward(layer, after=ready)
+        gradients.append((layer, ready))
+    if not overlap:
+        gradients = [(layer, ready) for layer, _ in gradients]
+    return gradients, ready
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise InputError with `message` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)

@@ -1,0 +1,172 @@
+"""Parameter server: workers push gradients to servers, servers sum them and send fresh values back.
+
+Paper: Li et al., OSDI'14; the sharded, colocated form with wait-free backpropagation is ATC'17 section 3.1; whole
+variables dealt round-robin is TensorFlow's `replica_device_setter`. Bounded staleness: Ho et al., NIPS'13 (SSP).
+Simplified: the optimizer step on the server costs as much as the sum; one message per layer and server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from poseidon_sim.cluster import Layout
+from poseidon_sim.plan.plan import Plan, PlanLayer
+from poseidon_sim.plan.record import Handles
+from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
+
+
+@dataclass(frozen=True)
+class ParameterServer(Strategy):
+    """Push gradients to servers, pull fresh parameters.
+
+    Parameters
+    ----------
+    servers : 'colocated' (every worker node is also a server) or the number of extra server nodes.
+    placement : 'even' (every tensor split evenly over all servers), 'round-robin' (fixed-size key-value pairs dealt
+        in turn) or 'whole' (each variable, whole, to the next server, as TensorFlow did).
+    overlap : start synchronising a layer as soon as its backward ends (wait-free backpropagation).
+    aggregate : sum the gradients of a node's GPUs on the node before they leave it.
+    pair_size : bytes of one key-value pair for 'round-robin'.
+    staleness : iterations a worker may run ahead (0 BSP, s SSP, inf ASP).
+    pull : 'pushed-back' (servers send fresh values at once) or 'next-iteration' (workers fetch them layer by layer at
+        the start of the next iteration, as TensorFlow did).
+    """
+
+    name: ClassVar[str] = "parameter-server"
+    summary: ClassVar[str] = "workers push gradients to sharded servers and pull fresh parameters"
+    source: ClassVar[str] = "Li et al. OSDI'14; Zhang et al. ATC'17 section 3; Ho et al. NIPS'13"
+
+    servers: int | str = "colocated"
+    placement: str = "even"
+    overlap: bool = True
+    aggregate: bool = True
+    pair_size: float = 2e6
+    staleness: float = 0
+    pull: str = "pushed-back"
+
+    def num_servers(self, job: Job) -> int:
+        """Return how many nodes serve."""
+        return job.cluster.nodes if self.servers == "colocated" else int(self.servers)
+
+    def layout(self, job: Job) -> Layout:
+        extra = 0 if self.servers == "colocated" else int(self.servers)
+        if self.placement == "even":
+            return Layout(extra_nodes=extra)
+        first = job.cluster.nodes if extra else 0
+        owned = {server for sizes in self._placed(job).values() for server in sizes}
+        return Layout(extra_nodes=extra, roles={first + server: f"server {server}" for server in owned})
+
+    def validate(self, job: Job) -> Iterator[str]:
+        servers = self.num_servers(job)
+        require(servers >= 1, f"servers={self.servers} must be 'colocated' or at least 1")
+        require(
+            servers <= job.cluster.nodes,
+            f"servers={self.servers} but only nodes={job.cluster.nodes} worker nodes; use at most as many servers",
+        )
+        require(self.staleness >= 0, f"staleness={self.staleness} must be 0 (BSP), a number of iterations, or inf")
+        require(self.pair_size > 0, f"pair_size={self.pair_size} must be above 0 bytes")
+        for given, known in ((self.placement, ("even", "round-robin", "whole")), (self.pull, ("pushed-back", "next-iteration"))):
+            require(given in known, f"{given!r} is not one of {', '.join(known)}")
+        require(
+            self.pull == "pushed-back" or self.staleness == 0, "pull=next-iteration is defined for staleness=0 only"
+        )
+        if self.servers == "colocated" and job.cluster.nodes == 1:
+            yield "one colocated node: parameter-server moves nothing over the network"
+
+    def iteration(self, plan: Plan, start: Handles) -> Handles:
+        if self.pull == "next-iteration":
+            return self._fetching_iteration(plan, start)
+        gradients, ready = backward_pass(plan, start, self.overlap)
+        synced = [self.sync(plan, layer, gradient) for layer, gradient in gradients]
+        return plan.all_of(ready, *synced)
+
+    def sync(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
+        """Record push, sum and pull of one layer (of `num_bytes` if its gradient travels in another form)."""
+        summed = self.push(plan, layer, ready, num_bytes)
+        return self.fetch(plan, layer, summed, num_bytes)
+
+    def push(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
+        """Record the way to the servers; returns (S,) handles (or (S, W) when each worker is served apart)."""
+        size = layer.gradient_bytes if num_bytes is None else num_bytes
+        sizes = self.shares(plan, layer, size)
+        copies = 1 if self.aggregate else plan.gpus_per_node
+        on_host = plan.copy_to_host(size, after=ready, layer=layer)
+        if self.aggregate and plan.gpus_per_node > 1:
+            on_host = plan.host_sum(plan.workers, size * plan.gpus_per_node, after=on_host, layer=layer)
+        pushed = plan.send(plan.workers, plan.servers, sizes * copies, after=on_host, label="push", layer=layer)
+        if self.staleness == 0:
+            total = sizes[0] * copies * plan.num_nodes
+            return plan.host_sum(plan.servers, total, after=plan.arrived(pushed), layer=layer)
+        arrived = plan.all_of(pushed.reshape(-1, pushed.shape[2]))  # each worker's push is applied on its own
+        counts = np.array([plan.classes[w].count for w in plan.workers])[:, None]
+        nodes = np.tile(plan.servers, len(plan.workers))
+        applied = plan.host_sum(nodes, (sizes * counts * copies).reshape(-1), after=arrived, layer=layer)
+        return applied.reshape(len(plan.workers), -1).T
+
+    def fetch(self, plan: Plan, layer: PlanLayer, summed: Handles, num_bytes: float | None = None) -> Handles:
+        """Record the way back from the servers to every GPU."""
+        size = layer.gradient_bytes if num_bytes is None else num_bytes
+        copies = 1 if self.aggregate else plan.gpus_per_node
+        sizes = self.shares(plan, layer, size).T * copies
+        pulled = plan.send(plan.servers, plan.workers, sizes, after=summed, label="pull", layer=layer)
+        return plan.copy_to_gpu(size, after=plan.arrived(pulled), layer=layer)
+
+    def shares(self, plan: Plan, layer: PlanLayer, size: float) -> np.ndarray:
+        """Return (W, S) bytes of `size` that each server class's node holds."""
+        job = Job(plan.workload, plan.cluster, plan.batch_size)
+        if self.placement == "even":
+            row = np.full(len(plan.servers), size / plan.num_servers)
+        else:
+            row = np.zeros(len(plan.servers))
+            first = plan.num_nodes if self.servers != "colocated" else 0
+            position = {int(c): i for i, c in enumerate(plan.servers)}
+            for server, share in self._placed(job)[layer.name].items():
+                row[position[plan.fabric.class_of_node(first + server)]] += share * size
+        return np.broadcast_to(row, (len(plan.workers), len(plan.servers)))
+
+    def _placed(self, job: Job) -> dict[str, dict[int, float]]:
+        """Return, per layer, the share of its bytes on each server that holds some of it."""
+        servers, turn = self.num_servers(job), 0
+        placed: dict[str, dict[int, float]] = {}
+        for layer in job.workload.layers:
+            sizes = layer.tensor_bytes(job.workload.element_bytes)
+            row: dict[int, float] = {}
+            for size in sizes:
+                pieces = 1 if self.placement == "whole" else max(1, math.ceil(size / self.pair_size))
+                for piece in range(pieces):
+                    part = size if pieces == 1 else min(self.pair_size, size - piece * self.pair_size)
+                    row[turn % servers] = row.get(turn % servers, 0.0) + part / sum(sizes)
+                    turn += 1
+            placed[layer.name] = row
+        return placed
+
+    def _fetching_iteration(self, plan: Plan, start: Handles) -> Handles:
+        """Fetch each layer's parameters from the servers before its forward, push when its backward ends."""
+        ready = start
+        fetched = {}
+        for layer in plan.layers:
+            summed = plan.carried.get(layer.name)
+            before = np.repeat(start[:1], len(plan.servers)) if summed is None else plan.all_of(
+                summed, np.repeat(plan.everyone(start)[:1], len(plan.servers)))  # fmt: skip
+            fetched[layer.name] = self.fetch(plan, layer, before)
+        for layer in plan.layers:
+            ready = plan.forward(after=plan.all_of(ready, fetched[layer.name]), layer=layer)
+        pushed = []
+        for layer in reversed(plan.layers):
+            ready = plan.backward(layer, after=ready)
+            pushed.append((layer, ready))
+        for layer, gradient in pushed:
+            plan.carried[layer.name] = self.push(plan, layer, gradient if self.overlap else ready)
+        return ready
+
+    def network_bytes(self, job: Job) -> float:
+        """2 x gradient bytes x (workers x (servers - 1) / servers) when colocated and even; else counted by placement."""
+        copies = 1 if self.aggregate else job.cluster.gpus_per_node
+        total, workers = job.workload.gradient_bytes, job.cluster.nodes
+        remote = workers - 1 if self.servers == "colocated" else workers  # a colocated server holds its worker's share
+        return 2.0 * total * remote * copies
