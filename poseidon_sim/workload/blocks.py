@@ -21,6 +21,7 @@ from poseidon_sim.errors import InputError, UnknownNameError, unknown_name
 from poseidon_sim.workload.entry import Entry, Shape
 
 MODEL_INPUT = "input"
+_BLOCK_KEYS = ("name", "block", "repeat", "input")
 _MAX_DEPTH = 8
 _MAX_LAYERS = 100_000
 
@@ -87,6 +88,8 @@ def _expand_list(
         local.add(short)
         entry = Entry(values, f"layer {name!r}")
         if "block" in entry:
+            if "input" in entry:
+                expansion.previous = _resolved(expansion, entry, entry.text("input"), prefix, local)
             _expand_block(expansion, entry, name, depth)
         else:
             _expand_layer(expansion, entry, name, prefix, local)
@@ -127,7 +130,7 @@ def _expand_block(expansion: _Expansion, entry: Entry, name: str, depth: int) ->
     if depth >= _MAX_DEPTH:
         raise entry.error(f"blocks are nested more than {_MAX_DEPTH} deep; does {block!r} contain itself?")
     body = _as_list(expansion.blocks[block], f"block {block!r}")
-    scope = {key: value for key, value in entry.values.items() if key not in ("name", "block", "repeat")}
+    scope = {key: value for key, value in entry.values.items() if key not in _BLOCK_KEYS}
     repeat = entry.count("repeat", 1)
     for index in range(1, repeat + 1):
         copy = f"{name}.{index}" if "repeat" in entry else name

@@ -143,12 +143,19 @@ def global_pool(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
     return Inferred((shape[0],), forward_flops=float(prod(shape)))
 
 
+_NORM_TENSORS = {"batch": 2, "layer": 2, "rms": 1, "local": 0, "conditional": 4}
+
+
 def norm(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
-    """Normalise: batch and layer norms have a scale and a shift per feature, an RMS norm only a scale."""
+    """Normalise: batch and layer norms have a scale and a shift per feature, an RMS norm only a scale.
+
+    A local response norm (AlexNet, GoogLeNet) has no parameters; a conditional one (Poseidon-PDE) makes scale
+    and shift linear functions of time, two vectors each.
+    """
     shape = shapes[0] if len(shapes) == 1 else _one(entry, shapes, 1, "one input")
     features = shape[-1] if len(shape) == 2 else shape[0]
-    only_scale = entry.choice("type", ("batch", "layer", "rms"), "batch") == "rms"
-    return Inferred(shape, (features,) if only_scale else (features, features), 4.0 * prod(shape))
+    num_tensors = _NORM_TENSORS[entry.choice("type", tuple(_NORM_TENSORS), "batch")]
+    return Inferred(shape, (features,) * num_tensors, 4.0 * prod(shape))
 
 
 def same_shape(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:

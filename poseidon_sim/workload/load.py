@@ -64,7 +64,7 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides
     Entry(changes, "load_model").check_keys(_OVERRIDES)
     if isinstance(model, Mapping):
         return _workload(model, changes, "model")
-    path = os.fspath(model)
+    path = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
     if not isinstance(path, str) or not path.strip():
         raise InputError(f"model={model!r} must be a name, a path or a mapping with layers")
     if isinstance(model, os.PathLike) or path.lower().endswith(_SUFFIXES) or "/" in path or os.sep in path:
