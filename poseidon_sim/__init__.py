@@ -1,0 +1,98 @@
+"""Predict how distributed deep-learning training scales, before buying the cluster.
+
+>>> import poseidon_sim as ps
+>>> cluster = ps.Cluster(nodes=8, gpu=ps.gpu("titan-x-maxwell"), network=ps.Network(bandwidth=5e9))
+>>> run = ps.simulate("vgg19", cluster, ps.Poseidon(), batch_size=32)
+>>> 6 < run.speedup <= 8
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from poseidon_sim.cluster import Cluster, Gpu, Host, Network, NodeGroup
+    from poseidon_sim.cluster.catalog import gpu, link, list_gpus, list_links
+    from poseidon_sim.errors import (
+        CheckError,
+        InfeasibleError,
+        InputError,
+        PoseidonSimError,
+        UnitError,
+        UnknownNameError,
+        UnreadableFileError,
+    )
+    from poseidon_sim.planner import advise, compare, sweep
+    from poseidon_sim.scenario import Scenario, load_scenario
+    from poseidon_sim.simulation import Run, record, simulate
+    from poseidon_sim.strategy.adam import Adam
+    from poseidon_sim.strategy.all_reduce import AllReduce
+    from poseidon_sim.strategy.base import Strategy
+    from poseidon_sim.laws import check_strategy
+    from poseidon_sim.strategy.one_bit import OneBit
+    from poseidon_sim.strategy.parameter_server import ParameterServer
+    from poseidon_sim.strategy.poseidon import Poseidon, best_scheme
+    from poseidon_sim.strategy.registry import list_strategies
+    from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast
+    from poseidon_sim.workload.layer import Layer, Workload
+    from poseidon_sim.workload.load import list_models, load_model
+
+#: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
+_PUBLIC = {
+    "Adam": "strategy.adam",
+    "AllReduce": "strategy.all_reduce",
+    "CheckError": "errors",
+    "Cluster": "cluster",
+    "Gpu": "cluster",
+    "Host": "cluster",
+    "InfeasibleError": "errors",
+    "InputError": "errors",
+    "Layer": "workload.layer",
+    "Network": "cluster",
+    "NodeGroup": "cluster",
+    "OneBit": "strategy.one_bit",
+    "ParameterServer": "strategy.parameter_server",
+    "Poseidon": "strategy.poseidon",
+    "PoseidonSimError": "errors",
+    "Run": "simulation",
+    "Scenario": "scenario",
+    "Strategy": "strategy.base",
+    "SufficientFactorBroadcast": "strategy.sufficient_factor",
+    "UnitError": "errors",
+    "UnknownNameError": "errors",
+    "UnreadableFileError": "errors",
+    "Workload": "workload.layer",
+    "advise": "planner",
+    "best_scheme": "strategy.poseidon",
+    "check_strategy": "laws",
+    "compare": "planner",
+    "gpu": "cluster.catalog",
+    "link": "cluster.catalog",
+    "list_gpus": "cluster.catalog",
+    "list_links": "cluster.catalog",
+    "list_models": "workload.load",
+    "list_strategies": "strategy.registry",
+    "load_model": "workload.load",
+    "load_scenario": "scenario",
+    "record": "simulation",
+    "simulate": "simulation",
+    "sweep": "planner",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
+    value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -96,6 +96,7 @@ class Host:
         together (serialisation, memory copies), or None.
     memory_bandwidth : bytes/s that all staging traffic of a node shares, or None.
     channels : messages a node's communication software handles at once, or None for one channel per peer.
+    send_buffer : bytes per connection that the system takes off a sending thread's hands (socket buffer), or None.
     """
 
     copy_bandwidth: float | None = None
@@ -103,6 +104,7 @@ class Host:
     channel_bandwidth: float | None = None
     memory_bandwidth: float | None = None
     channels: int | None = None
+    send_buffer: float | None = None
 
 
 @dataclass(frozen=True)

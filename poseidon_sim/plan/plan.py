@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from poseidon_sim.cluster import Cluster, Fabric, Layout, NodeClass
+from poseidon_sim.cluster import Cluster, Fabric, Layout, Network, NodeClass
 from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.engine.program import Program
 from poseidon_sim.errors import InputError
@@ -63,6 +63,7 @@ class Flows:
     links: np.ndarray
     coefficients: np.ndarray
     rate_cap: np.ndarray
+    fan: np.ndarray
     index: np.ndarray
 
 
@@ -207,7 +208,7 @@ class Plan:
 
     def send(
         self, senders: np.ndarray, receivers: np.ndarray, num_bytes: float | np.ndarray, after: Handles, *,
-        label: str = "send", layer: PlanLayer | None = None, priority: float = 0.0, in_turn: bool = False,
+        label: str = "send", layer: PlanLayer | None = None, priority: float = 0.0, turns: str = "at-once",
     ) -> Handles:  # fmt: skip
         """Send `num_bytes` from every node of `senders` to every other node of `receivers`.
 
@@ -216,7 +217,9 @@ class Plan:
         senders, receivers : (S,), (R,) node-class indices.
         num_bytes : bytes of one message, a number or an (S, R) array.
         after : (S,) when each sender has the data, or (S, R) when it differs by receiver.
-        in_turn : one receiver after the other on the sender's single communication thread, instead of all at once.
+        turns : 'at-once' (one connection per peer, all used at the same time), or one peer after another on the
+            sender's single communication thread: 'staggered' (each begins with its right-hand neighbour, so no two
+            hit one receiver) or 'same-order' (all begin with the first receiver; needs nodes of their own class).
 
         Returns
         -------
@@ -227,36 +230,62 @@ class Plan:
         ready = np.broadcast_to(after if after.ndim == 2 else after[:, None], sizes.shape)
         out = np.full((*sizes.shape, 1 + flows.index.shape[2]), NONE)
         out[:, :, 0] = np.where(senders[:, None] == receivers[None, :], ready, NONE)
-        wanted = (sizes > 0)[:, :, None] & (flows.index >= 0)
-        s, r, _ = np.nonzero(wanted)
-        rows = flows.index[wanted]
-        if not len(rows):
+        s, r, k = np.nonzero((sizes > 0)[:, :, None] & (flows.index >= 0))
+        if not len(s):
             return out
-        out[:, :, 1:][wanted] = self._record_flows(flows, rows, sizes[s, r], ready[s, r], label, layer, priority, in_turn)
+        if turns == "staggered":
+            order = np.lexsort((k, (r - s) % len(receivers), s))
+            s, r, k = s[order], r[order], k[order]
+        rows, amounts, after_each = flows.index[s, r, k], sizes[s, r], ready[s, r]
+        send = self._send_at_once if turns == "at-once" else self._send_in_turn
+        out[s, r, k + 1] = send(flows, rows, amounts, after_each, label, layer, priority)
         return out
 
-    def _record_flows(
+    def _send_at_once(
         self, flows: Flows, rows: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
-        layer: PlanLayer | None, priority: float, in_turn: bool,
+        layer: PlanLayer | None, priority: float,
     ) -> Handles:  # fmt: skip
-        network = self.cluster.network
-        assert network is not None
-        coefficients = flows.coefficients[rows]
-        queue = self._channel_queues(flows, rows, in_turn)
-        fan = coefficients[:, 0] if in_turn else np.ones(len(rows))
-        if in_turn:
-            coefficients = coefficients / fan[:, None]
+        network, channels = self._network, self.cluster.host.channels
+        if channels is not None:
+            queue = self._queues("channel", flows.sender[rows], channels)
+        else:
+            queue = self._connections(flows, rows)
         return self._record(
             "send", label, len(rows), ready, layer=layer, node=flows.sender[rows], peer=flows.receiver[rows],
-            work=sizes * fan, latency=network.message_overhead * fan, delay=network.latency,
-            rate_cap=flows.rate_cap[rows], queue=queue, links=flows.links[rows], coefficients=coefficients,
-            priority=priority,
+            work=sizes, latency=network.message_overhead, delay=network.latency, rate_cap=flows.rate_cap[rows],
+            queue=queue, links=flows.links[rows], coefficients=flows.coefficients[rows], priority=priority,
         )  # fmt: skip
 
-    def _channel_queues(self, flows: Flows, rows: np.ndarray, in_turn: bool) -> np.ndarray:
-        channels = self.cluster.host.channels
-        if in_turn or channels is not None:
-            return self._queues("channel", flows.sender[rows], 1 if in_turn else int(channels or 1))
+    def _send_in_turn(
+        self, flows: Flows, rows: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
+        layer: PlanLayer | None, priority: float,
+    ) -> Handles:  # fmt: skip
+        """A folded row stands for `fan` receivers served one after the other; the send buffer drains by itself."""
+        network = self._network
+        fan = flows.fan[rows]
+        coefficients = flows.coefficients[rows] / fan[:, None]
+        buffered = np.minimum(sizes, self.cluster.host.send_buffer or 0.0)
+        common: dict[str, object] = dict(
+            layer=layer, node=flows.sender[rows], peer=flows.receiver[rows], rate_cap=flows.rate_cap[rows],
+            links=flows.links[rows], coefficients=coefficients, priority=priority,
+        )  # fmt: skip
+        in_thread = self._record(
+            "send", label, len(rows), ready, work=(sizes - buffered) * fan, latency=network.message_overhead * fan,
+            delay=0.0 if buffered.any() else network.latency, queue=self._queues("thread", flows.sender[rows]), **common,
+        )  # fmt: skip
+        if not buffered.any():
+            return in_thread
+        return self._record(
+            "send", label, len(rows), in_thread, work=buffered * fan, delay=network.latency,
+            queue=self._connections(flows, rows), **common,
+        )  # fmt: skip
+
+    @property
+    def _network(self) -> Network:
+        assert self.cluster.network is not None  # a Cluster of several nodes always has one
+        return self.cluster.network
+
+    def _connections(self, flows: Flows, rows: np.ndarray) -> np.ndarray:
         keys = zip(flows.sender[rows], flows.receiver[rows], flows.relation[rows], strict=True)
         return np.array([self.recorder.queue(("connection", int(s), int(r), int(k))) for s, r, k in keys])
 
@@ -341,6 +370,7 @@ def _flow_table(fabric: Fabric, senders: np.ndarray, receivers: np.ndarray) -> F
     rows: list[list[tuple[int, float]]] = []
     index = np.full((len(senders), len(receivers), 2), NONE)
     caps: list[float] = []
+    fans: list[float] = []
     matrix = fabric.cluster.network.pair_bandwidth if fabric.cluster.network else None
     for i, s in enumerate(senders):
         for j, r in enumerate(receivers):
@@ -349,10 +379,11 @@ def _flow_table(fabric: Fabric, senders: np.ndarray, receivers: np.ndarray) -> F
                 index[i, j, k] = len(rows)
                 found.append((int(s), int(r), k))
                 rows.append(fabric.flow_uses(a, b, pair))
+                fans.append(float(pair.receivers))
                 caps.append(matrix[a.first_node][b.first_node] if matrix else np.inf)
     links, coefficients = padded(rows)
     table = np.array(found, dtype=np.int64).reshape(-1, 3)
-    return Flows(table[:, 0], table[:, 1], table[:, 2], links, coefficients, np.array(caps), index)
+    return Flows(table[:, 0], table[:, 1], table[:, 2], links, coefficients, np.array(caps), np.array(fans), index)
 
 
 def _plan_layers(plan: Plan) -> tuple[tuple[PlanLayer, ...], tuple[float, ...]]:

@@ -33,6 +33,9 @@ class ParameterServer(Strategy):
     aggregate : sum the gradients of a node's GPUs on the node before they leave it.
     pair_size : bytes of one key-value pair for 'round-robin'.
     staleness : iterations a worker may run ahead (0 BSP, s SSP, inf ASP).
+    sending : 'at-once' (a worker's connections to all servers at the same time) or 'same-order' (its one
+        communication thread serves the servers one after the other, every worker beginning with the first, so that
+        all hit one server at a time).
     pull : 'pushed-back' (servers send fresh values at once) or 'next-iteration' (workers fetch them layer by layer at
         the start of the next iteration, as TensorFlow did).
     """
@@ -47,6 +50,7 @@ class ParameterServer(Strategy):
     aggregate: bool = True
     pair_size: float = 2e6
     staleness: float = 0
+    sending: str = "at-once"
     pull: str = "pushed-back"
 
     def num_servers(self, job: Job) -> int:
@@ -55,6 +59,8 @@ class ParameterServer(Strategy):
 
     def layout(self, job: Job) -> Layout:
         extra = 0 if self.servers == "colocated" else int(self.servers)
+        if self.sending == "same-order":  # the order tells servers apart
+            return Layout(extra_nodes=extra, roles={node: node for node in range(job.cluster.nodes + extra)})
         if self.placement == "even":
             return Layout(extra_nodes=extra)
         first = job.cluster.nodes if extra else 0
@@ -70,8 +76,12 @@ class ParameterServer(Strategy):
         )
         require(self.staleness >= 0, f"staleness={self.staleness} must be 0 (BSP), a number of iterations, or inf")
         require(self.pair_size > 0, f"pair_size={self.pair_size} must be above 0 bytes")
-        for given, known in ((self.placement, ("even", "round-robin", "whole")), (self.pull, ("pushed-back", "next-iteration"))):
-            require(given in known, f"{given!r} is not one of {', '.join(known)}")
+        for field, known in (
+            ("placement", ("even", "round-robin", "whole")), ("pull", ("pushed-back", "next-iteration")),
+            ("sending", ("at-once", "same-order")),
+        ):  # fmt: skip
+            given = getattr(self, field)
+            require(given in known, f"{field}={given!r} is not one of {', '.join(known)}")
         require(
             self.pull == "pushed-back" or self.staleness == 0, "pull=next-iteration is defined for staleness=0 only"
         )
@@ -98,7 +108,7 @@ class ParameterServer(Strategy):
         on_host = plan.copy_to_host(size, after=ready, layer=layer)
         if self.aggregate and plan.gpus_per_node > 1:
             on_host = plan.host_sum(plan.workers, size * plan.gpus_per_node, after=on_host, layer=layer)
-        pushed = plan.send(plan.workers, plan.servers, sizes * copies, after=on_host, label="push", layer=layer)
+        pushed = plan.send(plan.workers, plan.servers, sizes * copies, after=on_host, label="push", layer=layer, turns=self.sending)
         if self.staleness == 0:
             total = sizes[0] * copies * plan.num_nodes
             return plan.host_sum(plan.servers, total, after=plan.arrived(pushed), layer=layer)

@@ -72,7 +72,8 @@ class SufficientFactorBroadcast(Strategy):
         node_factors = own * plan.gpus_per_node
         on_host = plan.copy_to_host(own, after=ready, layer=layer)
         sent = plan.send(
-            plan.workers, plan.workers, node_factors, after=on_host, label="factors", layer=layer, in_turn=self.in_turn
+            plan.workers, plan.workers, node_factors, after=on_host, label="factors", layer=layer,
+            turns="staggered" if self.in_turn else "at-once",
         )
         received = plan.copy_to_gpu(own * (plan.num_gpus - 1), after=plan.arrived(sent), layer=layer)
         return self._rebuild(plan, layer, received)

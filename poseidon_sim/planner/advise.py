@@ -1,0 +1,156 @@
+"""Which strategy for which cluster: rank candidates, name the winner, the margin, the bottleneck and the switch points."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
+from poseidon_sim.scenario import Scenario, load_scenario
+from poseidon_sim.simulation import Run, simulate
+
+OBJECTIVES = ("throughput", "cost", "time")
+#: exact (lossless) strategies that are compared unless the user names others
+CANDIDATES = ("parameter-server", "sufficient-factor-broadcast", "poseidon", "adam", "all-reduce")
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One candidate cluster: its runs, best first, and what could not run."""
+
+    nodes: int
+    network: str
+    runs: tuple[Run, ...]
+    refused: tuple[str, ...]
+
+    @property
+    def winner(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def margin(self) -> float:
+        """How much longer the runner-up's step is, as a share (0 when there is none)."""
+        return self.runs[1].step_time / self.runs[0].step_time - 1.0 if len(self.runs) > 1 else 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ranking as plain values."""
+        return {
+            "nodes": self.nodes,
+            "network": self.network,
+            "winner": self.winner.strategy.name,
+            "margin": self.margin,
+            "bottleneck": self.winner.bottleneck,
+            "ranking": [run.summary() for run in self.runs],
+            "refused": list(self.refused),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """Rankings over all candidate clusters, best cluster first by the objective."""
+
+    objective: str
+    choices: tuple[Choice, ...]
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Sentences that say where the winner changes along nodes (on one network) and along networks."""
+        found = []
+        for axis, other in (("nodes", "network"), ("network", "nodes")):
+            for fixed in dict.fromkeys(getattr(c, other) for c in self._in_order):
+                row = [c for c in self._in_order if getattr(c, other) == fixed]
+                for before, after in zip(row, row[1:], strict=False):
+                    a, b = before.winner.strategy.name, after.winner.strategy.name
+                    if a != b:
+                        found.append(f"{other} {fixed}: {a} wins at {axis} {getattr(before, axis)}, {b} at {getattr(after, axis)}")
+        return tuple(found)
+
+    @property
+    def _in_order(self) -> list[Choice]:
+        return sorted(self.choices, key=lambda c: c.nodes)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything as plain values."""
+        return {
+            "objective": self.objective,
+            "best": self.choices[0].to_dict(),
+            "choices": [choice.to_dict() for choice in self.choices],
+            "winner_changes": list(self.switches),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"Ranked by {self.objective}; predicted, exact (lossless) strategies unless you named others."]
+        for choice in self.choices:
+            lines.append(f"\n{choice.nodes} nodes, {choice.network}: {choice.winner.strategy.name} wins"
+                         + (f" by {choice.margin:.1%}" if len(choice.runs) > 1 else "")
+                         + f"; limited by {choice.winner.bottleneck}")  # fmt: skip
+            for place, run in enumerate(choice.runs, 1):
+                lines.append(f"  {place}. {run.strategy.name:<28} {run.step_time * 1e3:10.2f} ms/step {run.throughput:10.1f} samples/s"
+                             f"  efficiency {run.scaling_efficiency:6.1%}{_price(run)}")  # fmt: skip
+            lines += [f"  not possible: {text}" for text in choice.refused]
+        lines += ["", *(self.switches or ("The winner is the same on all of these clusters.",))]
+        return "\n".join(lines)
+
+
+def _price(run: Run) -> str:
+    price = run.cost_per_million_samples
+    return f"  {price:.2f} per million samples" if price is not None else ""
+
+
+def compare(scenario: Scenario, strategies: Sequence[object]) -> list[Run]:
+    """Simulate a scenario under several strategies and return the runs, shortest step first."""
+    runs = [simulate(load_scenario(copy.deepcopy(scenario.raw), strategy=each)) for each in strategies]
+    return sorted(runs, key=lambda run: run.step_time)
+
+
+def advise(
+    scenario: Scenario,
+    nodes: Sequence[int] | None = None,
+    networks: Sequence[object] | None = None,
+    strategies: Sequence[object] | None = None,
+    objective: str = "throughput",
+) -> Advice:
+    """Rank strategies for each candidate cluster and rank the clusters.
+
+    Parameters
+    ----------
+    nodes, networks : candidate sizes and networks (rates such as '25 Gbit/s', catalog names or mappings); the
+        scenario's own when not given.
+    strategies : names or mappings; the exact ones when not given.
+    objective : 'throughput' (samples/s), 'time' (time per sample of the job, the same order) or 'cost' (price per
+        sample; needs a price in the scenario).
+    """
+    if objective not in OBJECTIVES:
+        raise unknown_name("objective", objective, OBJECTIVES)
+    choices = []
+    for count in nodes or [scenario.cluster.nodes]:
+        for network in networks or [None]:
+            changes: dict[str, object] = {"nodes": count}
+            if network is not None:
+                changes["cluster.network"] = network
+            choices.append(_choice(scenario, changes, strategies or CANDIDATES))
+    if objective == "cost" and any(run.cost_per_million_samples is None for c in choices for run in c.runs):
+        raise InputError("objective=cost needs a price; give price_per_gpu_hour or price_per_node_hour in the scenario")
+    return Advice(objective, tuple(sorted(choices, key=lambda c: _key(c.winner, objective))))
+
+
+def _key(run: Run, objective: str) -> float:
+    if objective == "cost":
+        return float(run.cost_per_million_samples or 0.0)
+    return -run.throughput
+
+
+def _choice(scenario: Scenario, changes: dict[str, object], strategies: Sequence[object]) -> Choice:
+    runs, refused = [], []
+    for strategy in strategies:
+        variant = load_scenario(copy.deepcopy(scenario.raw), strategy=strategy, **changes)
+        try:
+            runs.append(simulate(variant))
+        except InfeasibleError as error:
+            refused.append(f"{variant.strategy.name}: {error}")
+    if not runs:
+        raise InfeasibleError(refused[0])
+    runs.sort(key=lambda run: run.step_time)
+    network = scenario.network_name if "cluster.network" not in changes else str(changes["cluster.network"])
+    return Choice(int(str(changes["nodes"])), network, tuple(runs), tuple(refused))

@@ -1,0 +1,141 @@
+"""Run a grid of scenarios; finished rows are on disk at once, a rerun does only what is missing.
+
+`rows.jsonl` is the log, in order of finishing; `results.csv` is written from it in grid order, so it does not
+depend on the number of jobs or on interruptions.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError
+from poseidon_sim.provenance import digest
+from poseidon_sim.scenario import load_scenario
+from poseidon_sim.simulation import simulate
+
+#: columns of results.csv that are measured, after the columns of the grid
+COLUMNS = (
+    "step_time_s", "throughput_samples_per_s", "speedup", "scaling_efficiency", "compute_time_s", "communication_time_s",
+    "exposed_communication_s", "wait_time_s", "overlap", "bytes_sent_per_node", "bottleneck", "num_gpus", "warnings", "error",
+)  # fmt: skip
+
+Point = dict[str, object]
+
+
+def grid_points(grid: Mapping[str, Sequence[object]]) -> list[Point]:
+    """Return every combination of a grid, the last key turning fastest.
+
+    >>> grid_points({"nodes": [1, 2], "strategy": ["a"]})
+    [{'nodes': 1, 'strategy': 'a'}, {'nodes': 2, 'strategy': 'a'}]
+    """
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def run_point(base: object, point: Point) -> dict[str, object]:
+    """Simulate one point of a grid; a point that cannot be simulated gives a row with its error."""
+    try:
+        result = simulate(load_scenario(copy.deepcopy(base), **point)).to_dict()
+    except PoseidonSimError as error:
+        return {**point, "error": str(error)}
+    row = {name: result.get(name) for name in COLUMNS}
+    row["warnings"] = "; ".join(result["warnings"])  # type: ignore[arg-type]
+    return {**point, **row, "error": ""}
+
+
+def sweep(
+    base: object,
+    grid: Mapping[str, Sequence[object]],
+    out_dir: str | Path,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Simulate every combination of `grid` over the scenario `base` and return the path of results.csv.
+
+    Parameters
+    ----------
+    base : a scenario mapping or the path of a scenario file.
+    grid : dotted path -> values, e.g. {'nodes': [1, 2, 4], 'strategy': ['poseidon', 'all-reduce']}.
+    out_dir : folder for rows.jsonl and results.csv; an earlier, unfinished sweep of the same question is resumed.
+    jobs : worker processes.
+    progress : called with (done, total) after every row.
+    """
+    if jobs < 1:
+        raise InputError(f"jobs={jobs} must be at least 1")
+    points = grid_points(grid)
+    folder = Path(out_dir)
+    key = digest({"base": base if isinstance(base, dict) else _text(base), "grid": grid})
+    log = folder / "rows.jsonl"
+    done = _resume(log, key)
+    todo = [i for i in range(len(points)) if i not in done]
+    with open(log, "a", encoding="utf-8") as out:
+        if out.tell() == 0:
+            out.write(json.dumps({"sweep": key, "rows": len(points)}) + "\n")
+        for index, row in _run_all(base, points, todo, jobs):
+            done[index] = row
+            out.write(json.dumps({"row": index, "values": row}) + "\n")
+            out.flush()
+            if progress is not None:
+                progress(len(done), len(points))
+    return _write_csv(folder / "results.csv", list(grid), [done[i] for i in range(len(points))])
+
+
+def _text(path: object) -> str:
+    try:
+        return Path(str(path)).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadableFileError(f"{path}: cannot be read ({error.strerror}); give the path of a scenario file") from None
+
+
+def _run_all(base: object, points: list[Point], todo: list[int], jobs: int) -> Iterator[tuple[int, dict[str, object]]]:
+    if jobs == 1 or len(todo) <= 1:
+        for index in todo:
+            yield index, run_point(base, points[index])
+        return
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        waiting = {pool.submit(run_point, base, points[index]): index for index in todo}
+        try:
+            while waiting:
+                finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield waiting.pop(future), future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _resume(log: Path, key: str) -> dict[int, dict[str, object]]:
+    """Read the rows an earlier sweep finished; a last line cut short by a kill is dropped from the file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if not log.exists():
+        return {}
+    whole = [line for line in log.read_bytes().split(b"\n")[:-1] if line]
+    records = []
+    for line in whole:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    if records and records[0].get("sweep") != key:
+        raise InputError(f"{log} belongs to another sweep; give another folder with -o, or delete it")
+    temporary = log.with_suffix(".tmp")
+    temporary.write_bytes(b"".join(json.dumps(r).encode() + b"\n" for r in records))
+    os.replace(temporary, log)
+    return {int(r["row"]): r["values"] for r in records[1:]}
+
+
+def _write_csv(path: Path, grid_keys: list[str], rows: list[dict[str, object]]) -> Path:
+    import csv
+
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, [*grid_keys, *COLUMNS], restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(temporary, path)
+    return path
