@@ -1,0 +1,44 @@
+"""Truths for all strategies: every registered one, and the variants their settings make, obeys `check_strategy`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import poseidon_sim as ps
+from poseidon_sim.collective import list_algorithms
+from poseidon_sim.strategy.registry import strategy_class
+
+VARIANTS = [
+    *(strategy_class(name)() for name in ps.list_strategies()),
+    ps.ParameterServer(overlap=False),
+    ps.ParameterServer(placement="whole"),
+    ps.ParameterServer(placement="round-robin", pair_size=40_000),
+    ps.ParameterServer(servers=1),
+    ps.ParameterServer(sending="same-order"),
+    ps.ParameterServer(pull="next-iteration"),
+    ps.ParameterServer(pull="next-iteration", placement="whole", overlap=False),
+    ps.ParameterServer(staleness=1),
+    ps.ParameterServer(staleness=3),
+    ps.ParameterServer(staleness=math.inf),
+    ps.SufficientFactorBroadcast(fallback="all-reduce"),
+    ps.SufficientFactorBroadcast(in_turn=True),
+    ps.SufficientFactorBroadcast(overlap=False, rebuild="per-pair"),
+    ps.Poseidon(overlap=False),
+    ps.Adam(overlap=False),
+    ps.OneBit(layers="all"),
+    ps.AllReduce(fusion="all"),
+    ps.AllReduce(fusion="100 kB"),
+    ps.AllReduce(overlap=False),
+    ps.AllReduce(staging="host"),
+    *(ps.AllReduce(algorithm=name) for name in list_algorithms()),
+]
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("strategy", VARIANTS, ids=repr)
+def test_every_strategy_obeys_every_law(strategy: ps.Strategy, nodes: int) -> None:
+    if isinstance(strategy, ps.ParameterServer) and strategy.servers != "colocated" and int(strategy.servers) > nodes:
+        pytest.skip("more servers than nodes is refused")
+    ps.check_strategy(strategy, nodes=(nodes,))
