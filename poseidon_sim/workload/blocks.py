@@ -61,7 +61,10 @@ def expand(
     [('conv1', 'input'), ('conv1.norm', 'conv1'), ('conv1.activation', 'conv1.norm')]
     """
     expansion = _Expansion(blocks or {}, defaults or {})
-    _expand_list(expansion, _as_list(entries, "layers"), prefix="", scope={}, depth=0)
+    try:
+        _expand_list(expansion, _as_list(entries, "layers"), prefix="", scope={}, depth=0)
+    except RecursionError as error:  # YAML aliases can make a list that holds itself
+        raise InputError("the description of the layers contains itself") from error
     return expansion.steps
 
 
@@ -80,7 +83,7 @@ def _expand_list(
     local: set[str] = set()
     for position, written in enumerate(entries, start=1):
         label = f"layer {position}" + (f" of block {prefix.rstrip('.')!r}" if prefix else "")
-        if not isinstance(written, Mapping):
+        if not isinstance(written, Mapping) or not all(isinstance(key, str) for key in written):
             raise InputError(f"{label} is {written!r}; write {{name: ..., kind: ...}}")
         values = _substituted(written, scope, used, label) if scope else written
         short = Entry(values, label).text("name")

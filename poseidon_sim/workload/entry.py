@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from numbers import Real
 
 from poseidon_sim.errors import InputError, nearest
 from poseidon_sim.units import parse_size, parse_time
 
 Shape = tuple[int, ...]
+_MOST = 10**15
+_MOST_AXES = 4
 
 
 class Entry:
@@ -74,12 +77,7 @@ class Entry:
     def number(self, key: str, *, allow_zero: bool = False) -> float:
         """Return a plain number above zero; text that is a number counts, as YAML reads 1e9 as text."""
         value = self.values.get(key)
-        number = math.nan
-        if not isinstance(value, bool) and isinstance(value, int | float | str):
-            try:
-                number = float(value)
-            except (ValueError, OverflowError):
-                number = math.nan
+        number = _number(value)
         if math.isfinite(number) and (number > 0 or (allow_zero and number == 0)):
             return number
         raise self.error(
@@ -89,18 +87,14 @@ class Entry:
     def count(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """Return a whole number that is at least `least`."""
         value = self.values.get(key, default)
-        if type(value) is int and value >= least:
+        if type(value) is int and least <= value <= _MOST:
             return value
         if default is None and key not in self.values:
             raise self.error(f"{key} is missing; write {key}: followed by a whole number")
-        if isinstance(value, str | float):
-            try:
-                number = float(value)
-            except ValueError:
-                number = math.nan
-            if math.isfinite(number) and number.is_integer() and number >= least:
-                return int(number)
-        raise self.error(f"{key}={_shown(value)} must be a whole number of at least {least}")
+        number = _number(value)
+        if number.is_integer() and least <= number <= _MOST:
+            return int(number)
+        raise self.error(f"{key}={_shown(value)} must be a whole number from {least} to 10^15")
 
     def pair(self, key: str, default: int | None = None, *, least: int = 1) -> tuple[int, int]:
         """Return (height, width) from one whole number or a list of two."""
@@ -116,10 +110,8 @@ class Entry:
     def shape(self, key: str, *, least: int = 1) -> Shape:
         """Return a list of whole numbers as a tuple."""
         value = self.values.get(key)
-        if not isinstance(value, list | tuple) or not value:
-            raise self.error(
-                f"{key}={_shown(value)} must be a list of whole numbers, for example [4096, 1000]"
-            )
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= _MOST_AXES:
+            raise self.error(f"{key}={_shown(value)} must be a list of one to four whole numbers")
         sizes = Entry({f"{key}[{index}]": size for index, size in enumerate(value)}, self.label)
         return tuple(sizes.count(each, least=least) for each in sizes.values)
 
@@ -134,6 +126,16 @@ class Entry:
         if key not in self.values:
             return None
         return parse_size(self.values[key], f"{self.label}: {key}", allow_zero=True)
+
+
+def _number(value: object) -> float:
+    """Return the number a value is or spells, or nan."""
+    if isinstance(value, bool) or not isinstance(value, Real | str):
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _shown(value: object) -> str:

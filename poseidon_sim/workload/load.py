@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import lru_cache
+from numbers import Real
 from pathlib import Path
 
 import yaml
@@ -31,7 +32,25 @@ _OVERRIDES = frozenset(
 _KEYS = _STRUCTURE_KEYS | _OVERRIDES
 OPTIMIZER_BYTES = {"sgd": 0.0, "momentum": 4.0, "adam": 8.0}
 _SUFFIXES = (".yaml", ".yml", ".json")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+try:
+    from yaml import CSafeLoader as _BaseLoader
+except ImportError:  # PyYAML without its C library
+    from yaml import SafeLoader as _BaseLoader  # type: ignore[assignment]
+
+
+class _StrictLoader(_BaseLoader):
+    """YAML without silence: a key given twice is an error, not the last one wins."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        """Build a mapping after looking for keys given twice."""
+        seen: set[object] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"the key {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep=deep)
 
 
 def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides: object) -> Workload:
@@ -39,8 +58,8 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides
 
     Parameters
     ----------
-    model : a name such as "vgg19" (see `list_models`; "VGG-19" is the same), a path that ends in .yaml, .yml or
-        .json, or a mapping with `layers` or `transformer`.
+    model : a name such as "vgg19" (see `list_models`; "VGG-19" is the same), a path that ends in .yaml, .yml
+        or .json, or a mapping with `layers` or `transformer`.
     **overrides : model-level keys that replace those of the description: name, sample, source, batch_size,
         single_gpu_throughput (samples/s), precision, optimizer, sequence_length. None leaves a key as it is.
 
@@ -70,7 +89,7 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides
     if isinstance(model, os.PathLike) or path.lower().endswith(_SUFFIXES) or "/" in path or os.sep in path:
         return _workload(_read(Path(path)), changes, f"model {Path(path).stem!r}")
     for key, value in changes.items():
-        if not isinstance(value, str | int | float):
+        if not isinstance(value, str | Real):
             raise InputError(f"{key}={value!r} must be text or a number")
     return _load_named(_canonical(path), tuple(sorted(changes.items())))
 
@@ -119,7 +138,7 @@ def _read(path: Path) -> Mapping[str, object]:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UnreadableFileError(f"cannot read the model file {str(path)!r}: {reason}") from error
     try:
-        description = yaml.load(text, Loader=_LOADER)
+        description = yaml.load(text, Loader=_StrictLoader)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
@@ -180,10 +199,10 @@ def _structure(entry: Entry, sequence_length: int | None) -> tuple[object, Mappi
 
 def _mapping(entry: Entry, key: str) -> Mapping[str, object]:
     value = entry.values.get(key, {})
-    if not isinstance(value, Mapping) or (
-        key == "defaults" and not all(isinstance(each, Mapping) for each in value.values())
-    ):
-        raise entry.error(f"{key}={value!r} must be a mapping")
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise entry.error(f"{key}={value!r} must be a mapping from names")
+    if key == "defaults" and not all(isinstance(each, Mapping) for each in value.values()):
+        raise entry.error(f"{key}={value!r} must map kinds to mappings, for example {{conv: {{kernel: 3}}}}")
     return value
 
 

@@ -78,6 +78,10 @@ def _layer(step: Step, chain: _Chain) -> Layer:
         raise UnknownNameError(f"{entry.label}: {unknown_name('kind', name, KINDS)}")
     kind = KINDS[name]
     entry.check_keys(_KEYS[name])
+    if "tied" in entry and entry.text("tied") not in chain.shapes:
+        raise UnknownNameError(
+            f"{entry.label}: tied: {unknown_name('layer', entry.text('tied'), chain.shapes)}"
+        )
     forward_time, backward_time = _times(entry)
     shapes = _input_shapes(step, chain, name)
     settled = kind.infer is not None and (not kind.settled_by or not kind.settled_by.isdisjoint(entry.values))
