@@ -53,15 +53,38 @@ class Run:
         return self.speedup / self.job.cluster.num_gpus
 
 
-def record(job: Job, strategy: Strategy, detail: str = "folded") -> Plan:
-    """Record a job's plan: what `simulate` hands to the engine."""
+def record(job: Job, strategy: Strategy, detail: str = "folded", num_iterations: int | None = None) -> Plan:
+    """Record a job's plan: what `simulate` hands to the engine. By default warm-up and measured iterations."""
     if detail not in DETAILS:
         raise unknown_name("detail", detail, DETAILS)
     plan = Plan(
         job.workload, job.cluster, job.batch_size, strategy.layout(job), folded=detail == "folded", rounds=detail == "rounds"
     )
-    strategy.record(plan)
+    strategy.record(plan, num_iterations or sum(strategy.num_iterations()))
     return plan
+
+
+def _run_trace(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> tuple[Plan, Trace]:
+    """Record and run as many iterations as the steady state needs.
+
+    A synchronous iteration that leaves nothing behind (nothing handed on, no task after its end) repeats itself
+    exactly, so one is enough; otherwise warm-up iterations come first.
+    """
+    if strategy.iteration_staleness == 0:
+        plan = record(job, strategy, detail, num_iterations=1)
+        if not plan.carried:
+            trace = _trace(plan, 0, engine, check)
+            if trace.times.makespan <= trace.iteration_ends[-1].max():
+                return plan, trace
+    plan = record(job, strategy, detail)
+    return plan, _trace(plan, strategy.num_iterations()[0], engine, check)
+
+
+def _trace(plan: Plan, warm_up: int, engine: str, check: bool) -> Trace:
+    program, table = plan.lower()
+    times = run_engine(program, engine=engine, check=check)
+    ends = np.array([[times.end[h] if h >= 0 else 0.0 for h in row] for row in plan.iteration_ends])
+    return Trace(program, times, table, plan.fabric, ends, warm_up)
 
 
 def simulate(
@@ -91,11 +114,7 @@ def simulate(
         raise InputError(f"model {workload.name!r} has no usual batch; give batch_size=32, say")
     job = Job(workload, cluster, batch)
     warnings = list(chosen.validate(job))
-    plan = record(job, chosen, detail)
-    program, table = plan.lower()
-    times = run_engine(program, engine=engine, check=check)
-    ends = np.array([[times.end[h] if h >= 0 else 0.0 for h in row] for row in plan.iteration_ends])
-    trace = Trace(program, times, table, plan.fabric, ends, chosen.num_iterations()[0])
+    plan, trace = _run_trace(job, chosen, detail, engine, check)
     per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
     return Run(
         job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), (*warnings, *plan.warnings),

@@ -105,6 +105,8 @@ class Plan:
         self.carried: dict[object, Handles] = {}
         self.layers, self.stem_forward = _plan_layers(self)
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
+        self._queue_rows: dict[tuple[str, bytes], np.ndarray] = {}
+        self._use_rows: dict[tuple[object, bytes], tuple[np.ndarray, np.ndarray]] = {}
 
     # -- figures -----------------------------------------------------------------------------------------------
 
@@ -144,10 +146,10 @@ class Plan:
         per_class = np.broadcast_to(np.asarray(seconds, dtype=np.float64), (len(self.workers),))
         if not per_class.any():
             return self.all_of(after)
-        gpu = np.array([[self.fabric.link("gpu", int(c))] for c in self.workers])
+        links, coefficients = self._uses(("gpu", 1.0))
         return self._record(
             kind, label or kind, len(self.workers), after, layer=layer, node=self.workers, work=per_class, rate_cap=1.0,
-            queue=self._queues("gpu " + stream, self.workers), links=gpu, coefficients=np.ones((1, 1)),
+            queue=self._queues("gpu " + stream, self.workers), links=links, coefficients=coefficients,
         )  # fmt: skip
 
     def gemm_seconds(self, flops: float, moved_bytes: float = 0.0) -> np.ndarray:
@@ -175,18 +177,11 @@ class Plan:
         self, kind: str, lane: str, switch: str, num_bytes: float, after: Handles, layer: PlanLayer | None
     ) -> Handles:
         gpus = self.gpus_per_node
-        rows = [
-            merge_uses([
-                (self.fabric.link(lane, int(c)), 1.0),
-                (self.fabric.link(switch, int(c)), float(-(-gpus // 2))),
-                (self.fabric.link("host_copy", int(c)), float(gpus)),
-                (self.fabric.link("host_memory", int(c)), float(gpus)),
-            ])
-            for c in self.workers
-        ]  # fmt: skip
-        if num_bytes <= 0 or not all(rows):
+        links, coefficients = self._uses(
+            (lane, 1.0), (switch, float(-(-gpus // 2))), ("host_copy", float(gpus)), ("host_memory", float(gpus))
+        )
+        if num_bytes <= 0 or not (links >= 0).any(axis=1).all():
             return self.all_of(after)
-        links, coefficients = padded(rows)
         label = "copy to host" if kind == "copy_out" else "copy to GPU"
         return self._record(
             kind, label, len(self.workers), after, layer=layer, node=self.workers, work=num_bytes,
@@ -195,10 +190,9 @@ class Plan:
 
     def host_sum(self, nodes: np.ndarray, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Sum `num_bytes` of gradients on the CPU of each of `nodes` (class indices); free when no rate is stated."""
-        rows = [merge_uses([(self.fabric.link("host_sum", int(c)), 1.0)]) for c in nodes]
-        if not np.any(num_bytes) or not all(rows):
+        links, coefficients = self._uses(("host_sum", 1.0), nodes=nodes)
+        if not np.any(num_bytes) or not (links >= 0).any(axis=1).all():
             return self.all_of(after)
-        links, coefficients = padded(rows)
         return self._record(
             "host", "sum", len(nodes), after, layer=layer, node=nodes, work=num_bytes,
             queue=self._queues("host", nodes), links=links, coefficients=coefficients,
@@ -345,7 +339,19 @@ class Plan:
         return self.recorder.add(block)
 
     def _queues(self, kind: str, nodes: np.ndarray, slots: int = 1) -> np.ndarray:
-        return np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes], dtype=np.int64)
+        key = (kind, nodes.tobytes())
+        if key not in self._queue_rows:
+            self._queue_rows[key] = np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes], dtype=np.int64)
+        return self._queue_rows[key]
+
+    def _uses(self, *demands: tuple[str, float], nodes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return padded (links, coefficients) of per-node demands (kind of link, coefficient); the workers' by default."""
+        where = self.workers if nodes is None else nodes
+        key = (demands, where.tobytes())
+        if key not in self._use_rows:
+            rows = [merge_uses([(self.fabric.link(kind, int(c)), x) for kind, x in demands]) for c in where]
+            self._use_rows[key] = padded(rows)
+        return self._use_rows[key]
 
     def _flow_table(self, senders: np.ndarray, receivers: np.ndarray) -> Flows:
         key = (senders.tobytes(), receivers.tobytes())

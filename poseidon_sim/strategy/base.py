@@ -64,22 +64,21 @@ class Strategy:
         ahead = 4 if math.isinf(staleness) else int(staleness)
         return ahead + 2, 2 * ahead + 2
 
-    def record(self, plan: Plan) -> None:
-        """Record warm-up and measured iterations; between them stands the staleness rule.
+    def record(self, plan: Plan, num_iterations: int) -> None:
+        """Record iterations; between them stands the staleness rule.
 
         Iteration t of a worker starts after its own t-1 and after everyone's t-1-s.
         """
         staleness = self.iteration_staleness
         ends = plan.iteration_ends
-        for t in range(sum(self.num_iterations())):
+        for t in range(num_iterations):
             plan.iteration = t
-            start = plan.start
-            if t > 0:
-                start = ends[t - 1]
-                behind = t - 1 - staleness
-                if behind >= 0:
-                    start = plan.all_of(start, plan.everyone(ends[int(behind)]))
-            ends.append(self.iteration(plan, start))
+            start = ends[t - 1] if t > 0 else plan.start
+            behind = t - 1 - staleness
+            if staleness > 0 and behind >= 0:
+                start = plan.all_of(start, plan.everyone(ends[int(behind)]))
+            end = self.iteration(plan, start)
+            ends.append(plan.everyone(end) if staleness == 0 else end)
 
     def describe(self) -> dict[str, object]:
         """Return the name and all settings, as they stand in a scenario file."""
