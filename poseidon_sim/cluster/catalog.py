@@ -1,0 +1,95 @@
+"""The hardware catalog: GPUs and links by name, read from hardware.csv with the source of every row."""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+from poseidon_sim.cluster.parts import Gpu, Link
+from poseidon_sim.errors import unknown_name
+
+_FILE = Path(__file__).with_name("hardware.csv")
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", re.sub(r"\(.*?\)", lambda m: m.group(0) if "axwell" in m.group(0) else "", name).lower()).strip("-")
+
+
+def _number(text: str, scale: float) -> float | None:
+    return float(text) * scale if text else None
+
+
+@cache
+def _rows() -> tuple[dict[str, str], ...]:
+    with open(_FILE, newline="", encoding="utf-8") as lines:
+        return tuple(csv.DictReader(lines))
+
+
+@cache
+def _pcie() -> dict[str, float]:
+    return {
+        row["name"].split()[1][0]: (float(row["effective_gbs_low"]) + float(row["effective_gbs_high"])) / 2 * 1e9
+        for row in _rows() if row["kind"] == "pcie"
+    }  # fmt: skip
+
+
+@cache
+def _gpus() -> dict[str, Gpu]:
+    found = {}
+    for row in _rows():
+        if row["kind"] != "gpu":
+            continue
+        peaks = {
+            "fp32": row["fp32_tflops"], "tf32": row["tf32_tensor_tflops"], "fp16": row["fp16_tflops"],
+            "bf16": row["bf16_tflops"], "fp8": row["fp8_tflops"],
+        }  # fmt: skip
+        name = _slug(row["name"])
+        found[name] = Gpu(
+            name=name, flops={k: float(v) * 1e12 for k, v in peaks.items() if v},
+            memory_bandwidth=_number(row["mem_bw_gbs"], 1e9), memory=_number(row["mem_gb"], 2.0**30),
+            efficiency={"default": 0.6}, pcie_bandwidth=_pcie().get(row["pcie_gen"][:1]),
+            peer_bandwidth=_number(row["peer_link_gbs_per_dir"], 0.8e9), source=row["source"], confidence=row["confidence"],
+        )  # fmt: skip
+    return found
+
+
+def list_gpus() -> tuple[str, ...]:
+    """Return the names of all GPUs in the catalog."""
+    return tuple(_gpus())
+
+
+def gpu(name: str) -> Gpu:
+    """Return the GPU called `name`; raise UnknownNameError with the nearest known name."""
+    if name not in _gpus():
+        raise unknown_name("gpu", name, _gpus())
+    return _gpus()[name]
+
+
+@cache
+def _links() -> dict[str, Link]:
+    found = {}
+    for row in _rows():
+        if row["kind"] == "gpu":
+            continue
+        raw = float(row["peer_link_gbs_per_dir"]) * 1e9
+        low, high = row["effective_gbs_low"], row["effective_gbs_high"]
+        effective = (float(low) + float(high)) / 2 * 1e9 if low and high else raw
+        found[_slug(row["name"])] = Link(
+            _slug(row["name"]), row["kind"], raw, effective / raw, float(row["latency_us_typical"] or 0) * 1e-6,
+            row["source"], row["confidence"],
+        )  # fmt: skip
+    return found
+
+
+def list_links() -> tuple[str, ...]:
+    """Return the names of all links in the catalog."""
+    return tuple(_links())
+
+
+def link(name: str) -> Link:
+    """Return the link called `name`; raise UnknownNameError with the nearest known name."""
+    if name not in _links():
+        raise unknown_name("link", name, _links())
+    return _links()[name]
