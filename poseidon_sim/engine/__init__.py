@@ -1,24 +1,92 @@
-"""The engine: executes a :class:`~poseidon_sim.engine.program.Program` of tasks, queues and links."""
+"""The engine: executes a :class:`~poseidon_sim.engine.program.Program` of tasks, queues and links.
+
+It has never heard of a GPU; it knows tasks that wait for tasks, queue for servers and share links.
+"""
 
 from __future__ import annotations
 
-from poseidon_sim.engine.program import Program, Times, make_program, validate_program
-from poseidon_sim.errors import unknown_name
+import functools
+import importlib.util
+import warnings
 
-__all__ = ["Program", "Times", "make_program", "run", "validate_program"]
+from poseidon_sim.engine.program import Program, Times, make_program, validate_program
+from poseidon_sim.errors import InputError, unknown_name
+
+__all__ = ["ENGINES", "Program", "Times", "choose_engine", "make_program", "run", "validate_program"]
 
 ENGINES = ("auto", "reference", "fast")
+
+SMALL = 3000
+"""Programs below this many tasks cost the reference less than loading the compiled engine would."""
 
 
 def run(program: Program, engine: str = "auto", check: bool = False) -> Times:
     """Execute `program` and return when each task was ready, started, left its queue and ended.
 
-    >>> run(make_program([6.0], uses=[{0: 1.0}], capacity=[2.0])).end.tolist()
-    [3.0]
+    Parameters
+    ----------
+    engine : "reference" (SimPy, plain), "fast" (compiled with numba), or "auto": the reference for small
+        programs, the fast one for others. The choice looks at the program alone, so that the same program
+        always gives the same bits.
+    check : watch the run and raise CheckError if an invariant does not hold (see :mod:`.check`); slower.
+
+    Raises
+    ------
+    CheckError
+        The program is meaningless or has a cycle, or an invariant does not hold.
+    UnknownNameError, InputError
+        There is no such engine, or it is not installed.
+
+    Examples
+    --------
+    Two transfers of 6 units share a link of 2 units/s; the second waits for its own latency first:
+
+    >>> program = make_program([6.0, 6.0], uses=[{0: 1.0}, {0: 1.0}], capacity=[2.0], latency=[0.0, 2.0])
+    >>> run(program, check=True).end.tolist()
+    [4.0, 6.0]
+    """
+    chosen = choose_engine(program, engine)
+    validate_program(program)
+    if chosen == "fast":
+        from poseidon_sim.engine.fast import run_fast as execute
+    else:
+        from poseidon_sim.engine.reference import run_reference as execute
+    if not check:
+        return execute(program)
+    from poseidon_sim.engine.check import Checker
+
+    checker = Checker(program)
+    times = execute(program, checker.observe)
+    checker.finish(times)
+    return times
+
+
+def choose_engine(program: Program, engine: str = "auto") -> str:
+    """Return which engine :func:`run` will use, "reference" or "fast" (for the provenance of a result).
+
+    >>> choose_engine(make_program([1.0], rate_cap=1.0))
+    'reference'
     """
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
-    validate_program(program)
-    from poseidon_sim.engine.reference import run_reference
+    if engine == "reference" or (engine == "auto" and program.num_tasks < SMALL):
+        return "reference"
+    if importlib.util.find_spec("numba") is not None:
+        return "fast"
+    if engine == "fast":
+        raise InputError(
+            'engine="fast" needs numba, which is not installed; write `pip install "poseidon-sim[fast]"`, '
+            'or take engine="reference", which gives the same times'
+        )
+    warn_once()
+    return "reference"
 
-    return run_reference(program)
+
+@functools.cache
+def warn_once() -> None:
+    warnings.warn(
+        "numba is not installed: large programs run on the reference engine, slowly, with the same times; "
+        'install it with `pip install "poseidon-sim[fast]"`',
+        RuntimeWarning,
+        stacklevel=4,
+    )

@@ -5,27 +5,31 @@ instant it repeats, until nothing changes,
 
 * (A) everything that completes now is retired: slots are given back, tasks end, dependents become ready, and
   joins (no queue, no latency, no work, no delay) end in the same cascade;
-* (B) only then ready tasks start and queues hand out free slots, in the order (priority, time ready, task id);
+* (B) only then ready tasks start and queues hand out free slots, in the order (priority, time ready, task);
 * (C) only then the links are shared anew, and the clock moves on to the next completion.
 
-(A) before (B) is had from SimPy itself: events at one time run in the order of their priority, and the clock waits
-in the lowest one. A fluid phase that takes no time (infinite rate) is known only after (C); it is then retired by
-another (A) at the same instant.
+(A) before (B) is had from SimPy itself: events at one time run in the order of their priority, and the clock
+waits in the lowest one. A fluid phase that takes no time (infinite rate) is known only after (C); it is then
+retired by another (A) at the same instant.
 
-The tolerance of "now": completions up to ``t * (1 + TOLERANCE)`` belong to the instant ``t`` of the earliest one
-and are stamped ``t``; a wait that would end within that span is no wait.
+The tolerance of "now": completions up to ``t * (1 + TOLERANCE)`` belong to the instant ``t`` of the earliest
+one and are stamped ``t``; a wait that would end within that span is no wait. The rule is relative only, so it
+does not depend on the unit of time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from heapq import heappop, heappush
+from itertools import pairwise
 from math import inf
 from typing import Any
 
 import numpy as np
 import simpy
+from simpy.events import EventPriority
 
+from poseidon_sim.engine.check import Observer
 from poseidon_sim.engine.program import Program, Times
 from poseidon_sim.engine.sharing import Flow, interpolate, max_min_rates
 from poseidon_sim.errors import CheckError
@@ -33,7 +37,7 @@ from poseidon_sim.errors import CheckError
 TOLERANCE = 1e-12
 """Relative width of an instant: a thousandth of a nanosecond after one second."""
 
-Observer = Callable[[float, Sequence[int], Sequence[float]], None]
+
 Steps = Generator[Any, Any, None]
 
 
@@ -44,7 +48,7 @@ class Quiet(simpy.Event):
         super().__init__(env)
         self._ok = True
         self._value = None
-        env.schedule(self, priority=2)  # SimPy's own are urgent (0) and normal (1)
+        env.schedule(self, EventPriority(2))  # SimPy's own are urgent (0) and normal (1)
 
 
 class Fluid:
@@ -155,10 +159,13 @@ class Simulation:
             if time == inf:
                 return
             if time > latest(self.env.now):
-                if self.observe:
-                    self.observe(self.env.now, list(self.fluid), [f.rate for f in self.fluid.values()])
-                yield self.env.timeout(time - self.env.now)
+                before = self.env.now
+                yield self.env.timeout(time - before)
                 self.num_instants += 1
+                if self.observe:
+                    self.observe(
+                        before, self.env.now, list(self.fluid), [f.rate for f in self.fluid.values()]
+                    )
             self.complete(latest(self.env.now))
 
     def grant(self) -> bool:
@@ -197,7 +204,7 @@ class Simulation:
 def rows(pointers: Any, values: list[Any]) -> list[list[Any]]:
     """Cut a CSR array into its rows."""
     bounds = pointers.tolist()
-    return [values[first:last] for first, last in zip(bounds, bounds[1:], strict=False)]
+    return [values[first:last] for first, last in pairwise(bounds)]
 
 
 def latest(now: float) -> float:
@@ -208,8 +215,8 @@ def latest(now: float) -> float:
 def run_reference(program: Program, observe: Observer | None = None) -> Times:
     """Execute `program` and return its times, in seconds.
 
-    `observe(time, tasks, rates)`, if given, is told before each step forward which tasks are in their fluid phase
-    and how fast they go until the next instant.
+    `observe(begin, finish, tasks, rates)`, if given, is told after each step of the clock which tasks were in
+    their fluid phase and how fast they went.
 
     >>> from poseidon_sim.engine.program import make_program
     >>> times = run_reference(make_program([10.0, 20.0], uses=[{0: 1.0}, {0: 1.0}], capacity=[2.0]))
@@ -221,14 +228,17 @@ def run_reference(program: Program, observe: Observer | None = None) -> Times:
     simulation.env.run()
     if np.isnan(simulation.end).any():
         raise deadlock(np.flatnonzero(np.isnan(simulation.end)))
-    stamps = (np.array(s, dtype=np.float64) for s in (simulation.ready, simulation.start, simulation.release))
-    return Times(*stamps, np.array(simulation.end, dtype=np.float64), simulation.num_instants)
+    ready, start, release, end = (
+        np.array(stamps, dtype=np.float64)
+        for stamps in (simulation.ready, simulation.start, simulation.release, simulation.end)
+    )
+    return Times(ready, start, release, end, simulation.num_instants)
 
 
 def deadlock(tasks: Any) -> CheckError:
     """Build the error for tasks that can never become ready."""
     shown = ", ".join(str(task) for task in tasks[:8]) + (", ..." if len(tasks) > 8 else "")
     return CheckError(
-        f"program: {len(tasks)} of its tasks never become ready (tasks {shown}); their dependencies form a cycle, "
-        "or they wait for tasks on one: take one of those dependencies away"
+        f"program: {len(tasks)} of its tasks never become ready (tasks {shown}); their dependencies form a "
+        "cycle, or they wait for tasks on one: take one of those dependencies away"
     )

@@ -1,12 +1,13 @@
 """Weighted max-min sharing of links by progressive filling: the plain solver, written to be read.
 
-All rates rise together, each in proportion to its flow's weight; the common factor is the *level*. A flow stops
-rising (is *frozen*) when it reaches its own cap or when a link it uses is full. What is left goes on rising.
+All rates rise together, each in proportion to its flow's weight; the common factor is the *level*. A flow
+stops rising (is *frozen*) when it reaches its own cap or when a link it uses is full. The rest goes on rising.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ def interpolate(x: float, points: Sequence[tuple[float, float]]) -> float:
     """
     if x <= points[0][0]:
         return points[0][1]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         if x == x1:
             return y1
         if x < x1:
@@ -50,7 +51,7 @@ def max_min_rates(flows: Sequence[Flow], capacity: Callable[[int, float], float]
 
     Examples
     --------
-    A parking lot: a long flow over both links, a short one on each; the tighter link decides for the long one.
+    A parking lot: a long flow over both links, a short one on each; the tighter link decides for the long.
 
     >>> long, first, second = Flow(((0, 1.0), (1, 1.0))), Flow(((0, 1.0),)), Flow(((1, 1.0),))
     >>> max_min_rates([long, first, second], lambda link, flows: [2.0, 10.0][link])
@@ -58,7 +59,7 @@ def max_min_rates(flows: Sequence[Flow], capacity: Callable[[int, float], float]
     """
     members: dict[int, list[int]] = {}  # the flows on each link
     count: dict[int, float] = {}  # sum of the coefficients on each link
-    pull: dict[int, float] = {}  # units per second that a link gives for each unit of level, to unfrozen flows
+    pull: dict[int, float] = {}  # units/s that unfrozen flows take for each unit of level
     for index, flow in enumerate(flows):
         for link, coefficient in flow.demand:
             members.setdefault(link, []).append(index)
@@ -75,7 +76,8 @@ def max_min_rates(flows: Sequence[Flow], capacity: Callable[[int, float], float]
         level = min(min(full_at.values(), default=inf), capped_at[by_cap[-1]])
         if level == inf:  # nothing holds the rest back
             return [inf if rate < 0 else rate for rate in rates]
-        frozen = {index for link, full in full_at.items() if full == level for index in members[link] if rates[index] < 0}
+        full = [link for link, fills_at in full_at.items() if fills_at == level]
+        frozen = {index for link in full for index in members[link] if rates[index] < 0}
         while by_cap and (capped_at[by_cap[-1]] <= level or rates[by_cap[-1]] >= 0):
             index = by_cap.pop()
             if rates[index] < 0:

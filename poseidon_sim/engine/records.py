@@ -1,0 +1,308 @@
+"""How the fast engine lays out a program: records, stacks and heaps, and the way from arrays to them.
+
+One record a task, queue, route, use or link keeps what is read together side by side in memory, and lets
+compiled code say `task.latency`. A *route* stands for all tasks whose demand, weight and cap are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+
+from poseidon_sim.engine.program import Program
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile with numba and keep the machine code on disk for the next process."""
+    return cast(Function, numba.njit(cache=True, error_model="numpy")(function))
+
+
+def _record(floats: str, integers: str) -> np.dtype[Any]:
+    return np.dtype([(name, "f8") for name in floats.split()] + [(name, "i8") for name in integers.split()])
+
+
+TASK = _record(
+    "work latency delay priority rank ready start flow release end",
+    "queue needed route stage left right first_dependent last_dependent",
+)
+QUEUE = _record("", "free root asked")
+ROUTE = _record("weight cap served since rate next_rate", "first_use last_use members root changed seen")
+USE = _record("coefficient", "link route place")
+LINK = _record("capacity spare pull", "first_point last_point first_place members unfrozen seen")
+
+
+class Heap(NamedTuple):
+    """A binary heap of item numbers, smallest key first; `items[0]` holds its size, `place` is 0 outside."""
+
+    items: Any
+    place: Any
+    key: Any
+
+
+class World(NamedTuple):
+    """Everything a run touches. Stacks are integer arrays whose first entry is their size."""
+
+    tasks: Any
+    dependents: Any
+    queues: Any
+    routes: Any
+    uses: Any
+    links: Any
+    points: Any  # (P, 2) number of flows, capacity
+    on_link: Any  # active uses of link l: on_link[first_place : first_place + members]
+    timers: Heap  # task -> end of its latency or delay
+    finishes: Heap  # route -> end of its next member
+    levels: Heap  # link, or num_links + route -> level at which it fills, or reaches its cap
+    due: Any  # stack of tasks to retire
+    unqueued: Any  # stack of ready tasks that need no queue
+    asked: Any  # stack of queues to look at
+    changed: Any  # stack of routes that won or lost members
+    part_routes: Any
+    part_links: Any
+    log: Any  # (N, 3) time, route, rate: a record of every change of rate; log[0, 0] counts
+    rounds: Any  # (1,) number of parts shared so far
+
+
+# --- stacks and heaps ---------------------------------------------------------------------------------------
+
+
+@compiled
+def push(stack: Any, item: int) -> None:
+    stack[0] += 1
+    stack[stack[0]] = item
+
+
+@compiled
+def pop(stack: Any) -> int:
+    stack[0] -= 1
+    return stack[stack[0] + 1]  # type: ignore[no-any-return]
+
+
+@compiled
+def heap_set(heap: Heap, item: int, key: float) -> None:
+    """Insert `item`, or move it to where its new key belongs."""
+    items, place, keys = heap
+    hole = place[item]
+    if hole == 0:
+        items[0] += 1
+        hole = items[0]
+    keys[item] = key
+    while hole > 1 and key < keys[items[hole >> 1]]:
+        items[hole] = items[hole >> 1]
+        place[items[hole]] = hole
+        hole >>= 1
+    size = items[0]
+    while True:
+        child = 2 * hole
+        if child < size and keys[items[child + 1]] < keys[items[child]]:
+            child += 1
+        if child > size or keys[items[child]] >= key:
+            break
+        items[hole] = items[child]
+        place[items[hole]] = hole
+        hole = child
+    items[hole] = item
+    place[item] = hole
+
+
+@compiled
+def heap_remove(heap: Heap, item: int) -> None:
+    """Take `item` out; silent when it is not in."""
+    items, place, keys = heap
+    hole = place[item]
+    if hole == 0:
+        return
+    last = items[items[0]]
+    items[0] -= 1
+    place[item] = 0
+    if last != item:
+        items[hole] = last
+        place[last] = hole
+        heap_set(heap, last, keys[last])
+
+
+@compiled
+def heap_first(heap: Heap) -> float:
+    """Return the smallest key, or infinity."""
+    return heap.key[heap.items[1]] if heap.items[0] else np.inf
+
+
+@compiled
+def before(tasks: Any, a: int, b: int) -> bool:
+    if tasks[a].rank != tasks[b].rank:
+        return tasks[a].rank < tasks[b].rank  # type: ignore[no-any-return]
+    if tasks[a].ready != tasks[b].ready:
+        return tasks[a].ready < tasks[b].ready  # type: ignore[no-any-return]
+    return a < b
+
+
+@compiled
+def merge(tasks: Any, a: int, b: int) -> int:
+    """Merge two skew heaps of tasks, given by their roots (-1 is empty), and return the root."""
+    if a < 0 or b < 0:
+        return max(a, b)
+    if before(tasks, b, a):
+        a, b = b, a
+    root = a
+    while True:
+        right = tasks[a].right
+        tasks[a].right = tasks[a].left
+        if right < 0:
+            tasks[a].left = b
+            return root
+        if before(tasks, b, right):
+            right, b = b, right
+        tasks[a].left = right
+        a = right
+
+
+@compiled
+def insert(tasks: Any, root: int, task: int, rank: float) -> int:
+    tasks[task].rank, tasks[task].left, tasks[task].right = rank, -1, -1
+    return merge(tasks, root, task)
+
+
+# --- from arrays to records ---------------------------------------------------------------------------------
+
+
+@compiled
+def find_routes(busy: Any, pointers: Any, links: Any, numbers: Any, pairs: Any) -> tuple[Any, Any]:
+    """Give equal demands one route: return every task's route (-1 without work) and a task of every route.
+
+    `numbers` (the coefficients) and `pairs` (weight, cap of every task) hold the bits of floats as integers.
+    """
+    table_size = 4
+    while table_size < 2 * len(busy):
+        table_size *= 2
+    table = np.full(table_size, -1, np.int64)
+    route = np.full(len(busy), -1, np.int64)
+    example = np.empty(len(busy), np.int64)
+    num_routes = 0
+    for task in range(len(busy)):
+        if not busy[task]:
+            continue
+        first, size = pointers[task], pointers[task + 1] - pointers[task]
+        code = pairs[task, 0] * 31 + pairs[task, 1]
+        for use in range(first, first + size):
+            code = (code ^ (code >> 31)) * 1099511628211 + links[use] * 668265263 + numbers[use]
+        slot = (code ^ (code >> 17) ^ (code >> 37)) & (table_size - 1)
+        while table[slot] >= 0:
+            other = example[table[slot]]
+            start = pointers[other]
+            if (
+                pointers[other + 1] - start == size
+                and pairs[other, 0] == pairs[task, 0]
+                and pairs[other, 1] == pairs[task, 1]
+                and np.array_equal(links[start : start + size], links[first : first + size])
+                and np.array_equal(numbers[start : start + size], numbers[first : first + size])
+            ):
+                break
+            slot = (slot + 1) & (table_size - 1)
+        if table[slot] < 0:
+            table[slot] = num_routes
+            example[num_routes] = task
+            num_routes += 1
+        route[task] = table[slot]
+    return route, example[:num_routes]
+
+
+def limiting_uses(p: Program) -> tuple[Any, Any, Any]:
+    """Return the CSR demands without the links that limit nothing (infinite capacity and no curve)."""
+    limits = np.isfinite(p.capacity) | (np.diff(p.curve_ptr) > 0)
+    kept = limits[p.use_link]
+    pointers = np.concatenate([[0], np.cumsum(kept)])[p.use_ptr]
+    return pointers, p.use_link[kept], p.use_coefficient[kept]
+
+
+def records(dtype: np.dtype[Any], size: int, **columns: Any) -> Any:
+    table = np.zeros(size, dtype)
+    for name, values in columns.items():
+        table[name] = values
+    return table
+
+
+def heap(size: int) -> Heap:
+    return Heap(np.zeros(size + 1, np.int64), np.zeros(size, np.int64), np.zeros(size))
+
+
+def stack(size: int) -> Any:
+    return np.zeros(size + 1, np.int64)
+
+
+def make_world(p: Program, log_size: int) -> World:
+    """Lay a program out as records."""
+    n = p.num_tasks
+    pointers, use_link, coefficient = limiting_uses(p)
+    pairs = np.stack([p.weight, p.rate_cap], axis=1).view(np.int64)
+    route, example = find_routes(p.work > 0, pointers, use_link, coefficient.view(np.int64), pairs)
+    sizes = np.diff(pointers)[example]
+    last_use = np.cumsum(sizes)
+    taken = np.repeat(pointers[example] - (last_use - sizes), sizes) + np.arange(sizes.sum())
+    last_place = np.cumsum(np.bincount(use_link[taken], minlength=p.num_links))
+    last_dependent = np.cumsum(np.bincount(p.dep, minlength=n))
+    waits_for = np.repeat(np.arange(n), np.diff(p.dep_ptr))
+    return World(
+        tasks=records(
+            TASK,
+            n,
+            work=p.work,
+            latency=p.latency,
+            delay=p.delay,
+            priority=p.priority,
+            queue=p.queue,
+            needed=p.needed,
+            route=route,
+            left=-1,
+            right=-1,
+            ready=np.nan,
+            start=np.nan,
+            release=np.nan,
+            end=np.nan,
+            first_dependent=np.concatenate([[0], last_dependent])[:-1],
+            last_dependent=last_dependent,
+        ),
+        dependents=waits_for[np.argsort(p.dep, kind="stable")],
+        queues=records(QUEUE, p.num_queues, free=p.queue_slots, root=-1),
+        routes=records(
+            ROUTE,
+            len(example),
+            weight=p.weight[example],
+            cap=p.rate_cap[example],
+            root=-1,
+            first_use=last_use - sizes,
+            last_use=last_use,
+        ),
+        uses=records(
+            USE,
+            len(taken),
+            coefficient=coefficient[taken],
+            link=use_link[taken],
+            route=np.repeat(np.arange(len(example)), sizes),
+        ),
+        links=records(
+            LINK,
+            p.num_links,
+            capacity=p.capacity,
+            first_point=p.curve_ptr[:-1],
+            last_point=p.curve_ptr[1:],
+            first_place=np.concatenate([[0], last_place])[:-1],
+        ),
+        points=np.stack([p.curve_flows, p.curve_capacity], axis=1),
+        on_link=np.zeros(len(taken), np.int64),
+        timers=heap(n),
+        finishes=heap(len(example)),
+        levels=heap(p.num_links + len(example)),
+        due=stack(n),
+        unqueued=stack(n),
+        asked=stack(p.num_queues),
+        changed=stack(len(example)),
+        part_routes=stack(len(example)),
+        part_links=stack(p.num_links),
+        log=np.zeros((log_size + 1, 3)),
+        rounds=np.zeros(1, np.int64),
+    )
