@@ -24,10 +24,12 @@ class Layout:
     ----------
     extra_nodes : server or master nodes without workers, after the worker nodes.
     roles : node index -> any label; nodes with different labels are never folded together.
+    in_turn : nodes serve their peers one after the other, so that folding holds only while all nodes are alike.
     """
 
     extra_nodes: int = 0
     roles: Mapping[int, object] | None = None
+    in_turn: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,9 @@ class Fabric:
         self.curves: dict[int, tuple[tuple[float, float], ...]] = {}
         self.of: dict[tuple[str, int], int] = {}
         self.classes = _classes(cluster, self.layout, folded)
+        alike = len(self.classes) == 1 and self.classes[0].per_leaf == cluster.nodes
+        if self.layout.in_turn and not alike:
+            self.classes = _classes(cluster, self.layout, folded=False)
         self.workers = np.array([c.index for c in self.classes if c.is_worker], dtype=np.int64)
         self.num_leaves = sum(c.count // c.per_leaf for c in _one_per_leaf(self.classes))
         for node_class in self.classes:

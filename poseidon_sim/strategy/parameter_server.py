@@ -19,6 +19,9 @@ from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
 
+DEFAULT_PAIR = 2e6
+MAX_PIECES = 32
+
 
 @dataclass(frozen=True)
 class ParameterServer(Strategy):
@@ -31,7 +34,9 @@ class ParameterServer(Strategy):
         in turn) or 'whole' (each variable, whole, to the next server, as TensorFlow did).
     overlap : start synchronising a layer as soon as its backward ends (wait-free backpropagation).
     aggregate : sum the gradients of a node's GPUs on the node before they leave it.
-    pair_size : bytes of one key-value pair for 'round-robin'.
+    pair_size : bytes of one key-value pair: the unit that 'round-robin' deals out (2 MB if not given), and for 'even'
+        the piece in which a server's share is copied, sent, summed and sent back, one piece behind the other (the
+        whole share at once if not given; at most 32 pieces are told apart).
     staleness : iterations a worker may run ahead (0 BSP, s SSP, inf ASP).
     sending : 'at-once' (a worker's connections to all servers at the same time) or 'same-order' (its one
         communication thread serves the servers one after the other, every worker beginning with the first, so that
@@ -48,7 +53,7 @@ class ParameterServer(Strategy):
     placement: str = "even"
     overlap: bool = True
     aggregate: bool = True
-    pair_size: float = 2e6
+    pair_size: float | None = None
     staleness: float = 0
     sending: str = "at-once"
     pull: str = "pushed-back"
@@ -75,7 +80,7 @@ class ParameterServer(Strategy):
             f"servers={self.servers} but only nodes={job.cluster.nodes} worker nodes; use at most as many servers",
         )
         require(self.staleness >= 0, f"staleness={self.staleness} must be 0 (BSP), a number of iterations, or inf")
-        require(self.pair_size > 0, f"pair_size={self.pair_size} must be above 0 bytes")
+        require(self.pair_size is None or self.pair_size > 0, f"pair_size={self.pair_size} must be above 0 bytes")
         for field, known in (
             ("placement", ("even", "round-robin", "whole")), ("pull", ("pushed-back", "next-iteration")),
             ("sending", ("at-once", "same-order")),
@@ -97,8 +102,12 @@ class ParameterServer(Strategy):
 
     def sync(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
         """Record push, sum and pull of one layer (of `num_bytes` if its gradient travels in another form)."""
-        summed = self.push(plan, layer, ready, num_bytes)
-        return self.fetch(plan, layer, summed, num_bytes)
+        size = layer.gradient_bytes if num_bytes is None else num_bytes
+        pieces = 1
+        if self.placement == "even" and self.pair_size is not None:
+            pieces = min(MAX_PIECES, math.ceil(size / plan.num_servers / self.pair_size))
+        piece = size / pieces
+        return plan.all_of(*(self.fetch(plan, layer, self.push(plan, layer, ready, piece), piece) for _ in range(pieces)))
 
     def push(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
         """Record the way to the servers; returns (S,) handles (or (S, W) when each worker is served apart)."""
@@ -147,9 +156,9 @@ class ParameterServer(Strategy):
             sizes = layer.tensor_bytes(job.workload.element_bytes)
             row: dict[int, float] = {}
             for size in sizes:
-                pieces = 1 if self.placement == "whole" else max(1, math.ceil(size / self.pair_size))
-                for piece in range(pieces):
-                    part = size if pieces == 1 else min(self.pair_size, size - piece * self.pair_size)
+                pair = size if self.placement == "whole" else self.pair_size or DEFAULT_PAIR
+                for piece in range(max(1, math.ceil(size / pair))):
+                    part = min(pair, size - piece * pair)
                     row[turn % servers] = row.get(turn % servers, 0.0) + part / sum(sizes)
                     turn += 1
             placed[layer.name] = row

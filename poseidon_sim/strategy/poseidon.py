@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from poseidon_sim.cluster import Layout
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy
@@ -54,6 +55,9 @@ class Poseidon(Strategy):
     rebuild: str = "batched"
     in_turn: bool = False
     overlap: bool = True
+
+    def layout(self, job: Job) -> Layout:
+        return Layout(in_turn=self.in_turn)
 
     def validate(self, job: Job) -> Iterator[str]:
         yield from (text for text in self._factors.validate(job) if "no linear layer" not in text)

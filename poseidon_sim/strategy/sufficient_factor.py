@@ -50,7 +50,7 @@ class SufficientFactorBroadcast(Strategy):
             yield f"one node: {self.name} moves nothing over the network"
 
     def layout(self, job: Job) -> Layout:
-        return Layout()
+        return Layout(in_turn=self.in_turn)
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         gradients, ready = backward_pass(plan, start, self.overlap)
