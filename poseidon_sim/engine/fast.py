@@ -3,7 +3,7 @@
 Three ideas make it fast and none of them changes an answer:
 
 * Tasks whose demand, weight and cap are equal share one *route*. All members of a route flow at one rate, so
-  the sharing problem has one unknown a route, and a member ends when the work *served* to each member since the
+  the sharing problem has one unknown a route, and a member ends when the work *served* to each since the
   route became busy reaches the member's own *rank*.
 * Only the routes and links connected with a change are shared anew; the others keep their rates and ends.
 * Heaps find the next end: one of timers (latency, delay), one of routes; a queue and a route keep their
@@ -258,7 +258,7 @@ def prepare(w: World) -> None:
 def fill(w: World) -> None:
     """Progressive filling of the prepared part: sets `next_rate` of its routes; -1 where nothing limits it.
 
-    A link's level only rises while others freeze, so its key in the heap may be stale: too low, never too high.
+    A link's level only rises while others freeze: its key in the heap may be too low, never too high.
     """
     routes, uses, links, on_link, levels = w.routes, w.uses, w.links, w.on_link, w.levels
     level = 0.0

@@ -1,7 +1,7 @@
 """Weighted max-min sharing of links by progressive filling: the plain solver, written to be read.
 
 All rates rise together, each in proportion to its flow's weight; the common factor is the *level*. A flow
-stops rising (is *frozen*) when it reaches its own cap or when a link it uses is full. The rest goes on rising.
+stops rising (is *frozen*) when it reaches its own cap or when a link it uses is full. The rest rises on.
 """
 
 from __future__ import annotations
