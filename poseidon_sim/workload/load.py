@@ -130,6 +130,17 @@ def _load_named(name: str, changes: tuple[tuple[str, object], ...]) -> Workload:
     return _workload(_read(_models_folder() / f"{name}.yaml"), dict(changes), f"model {name!r}")
 
 
+def read_yaml(text: str, what: str) -> object:
+    """Parse YAML strictly; a key given twice, and anything that is not YAML, is an UnreadableFileError with its line."""
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise UnreadableFileError(f"cannot parse {what}{where}: {problem}") from error
+
+
 def _read(path: Path) -> Mapping[str, object]:
     """Parse a model file; a mapping must come out."""
     try:
@@ -137,13 +148,7 @@ def _read(path: Path) -> Mapping[str, object]:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UnreadableFileError(f"cannot read the model file {str(path)!r}: {reason}") from error
-    try:
-        description = yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise UnreadableFileError(f"cannot parse the model file {str(path)!r}{where}: {problem}") from error
+    description = read_yaml(text, f"the model file {str(path)!r}")
     if not isinstance(description, Mapping):
         raise InputError(f"the model file {str(path)!r} must hold a mapping with name and layers")
     return {"name": path.stem, **description}

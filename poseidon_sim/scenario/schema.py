@@ -1,0 +1,117 @@
+"""The shape of a scenario file, as pydantic models; the published JSON Schema is made from them.
+
+Quantities with a dimension stay as written here ("40 Gbit/s") and are read by `resolve` with the unit parsers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+
+def _quantity(what: str) -> Any:
+    return Annotated[Any, WithJsonSchema({"type": ["string", "number"], "description": what})]
+
+
+Rate = _quantity('data rate with its unit, "40 Gbit/s" or "12 GB/s"')
+Size = _quantity('size with its unit, "25 MB" or "4 MiB"')
+Time = _quantity('time with its unit, "50 us"')
+Flops = _quantity('compute rate with its unit, "6.14 TFLOP/s"')
+Share = _quantity('share, 0.94 or "94 %"')
+Money = _quantity('price per hour, "3.06 USD/h"')
+Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+class Strict(BaseModel):
+    """Base of all parts: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class GpuSpec(Strict):
+    """A GPU written out in the scenario."""
+
+    name: str = "inline"
+    flops: Any = Field(None, description="one rate, or a mapping of precision to rate")
+    memory_bandwidth: Rate = None
+    memory: Size = None
+    efficiency: Any = Field(None, description="one share, or a mapping of layer kind to share")
+    memory_efficiency: Share = None
+    launch_overhead: Time = None
+    pcie: Rate = None
+    peer_bandwidth: Rate = None
+
+
+class NetworkSpec(Strict):
+    """The network between nodes."""
+
+    bandwidth: Rate = None
+    link: str | None = Field(None, description="catalog name that gives bandwidth, efficiency and latency")
+    latency: Time = None
+    efficiency: Share = None
+    message_overhead: Time = None
+    collective_overhead: Time = None
+    oversubscription: float | None = Field(None, ge=1, allow_inf_nan=False)
+    nodes_per_leaf: Count | None = None
+    incast: list[tuple[float, float]] | None = Field(None, description="[[flows into a port, share of goodput left], ...]")
+    pair_bandwidth: list[list[Rate]] | None = Field(None, description="rate of each ordered pair of nodes, row = sender")
+
+
+class HostSpec(Strict):
+    """What a node's CPU side does to gradients (host staging)."""
+
+    copy_bandwidth: Rate = None
+    reduce_bandwidth: Rate = None
+    channel_bandwidth: Rate = None
+    memory_bandwidth: Rate = None
+    channels: Count | None = None
+    send_buffer: Size = None
+
+
+class GroupSpec(Strict):
+    """A run of nodes that differ from the rest."""
+
+    nodes: Count
+    gpu: str | GpuSpec | None = None
+    slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
+    bandwidth: Rate = None
+    batch_size: Count | None = None
+
+
+class ClusterSpec(Strict):
+    """The machines."""
+
+    nodes: Count
+    gpus_per_node: Count = 1
+    gpu: str | GpuSpec | None = None
+    pcie: Rate = Field(None, description='rate of a GPU\'s lanes, "12 GB/s", or a node template such as pcie-tree')
+    node: str | None = Field(None, description="node template")
+    network: str | NetworkSpec | None = None
+    host: HostSpec | None = None
+    peer_latency: Time = None
+    socket_bandwidth: Rate = None
+    groups: list[GroupSpec] | None = None
+    jitter: Share = None
+    seed: int = 0
+    name: str = ""
+
+
+class ScenarioSpec(Strict):
+    """A whole scenario file."""
+
+    model: str | dict[str, Any]
+    batch_size: Count | None = None
+    scaling: Literal["weak", "strong"] = "weak"
+    cluster: ClusterSpec
+    strategy: str | dict[str, Any]
+    price_per_gpu_hour: Money = None
+    price_per_node_hour: Money = None
+    name: str = ""
+    description: str = ""
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a scenario."""
+    schema = ScenarioSpec.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "poseidon-sim scenario", **schema}
