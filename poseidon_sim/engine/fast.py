@@ -11,9 +11,6 @@ Three ideas make it fast and none of them changes an answer:
 
 Not done yet: within one connected part a change re-solves the whole part. Networks of thousands of different
 concurrent routes would gain from stopping where the levels no longer change.
-
-Compiled functions that run often take arrays rather than the whole world: every array in a tuple costs a
-reference count at each call.
 """
 
 from __future__ import annotations
@@ -28,7 +25,9 @@ from poseidon_sim.engine.records import (
     Heap,
     World,
     compiled,
+    heap_append,
     heap_first,
+    heap_order,
     heap_remove,
     heap_set,
     insert,
@@ -312,6 +311,7 @@ def share(w: World, now: float) -> None:
         connect(w, changed, this_round)
         prepare(w)
         fill(w)
+        rebuild = 4 * part_routes[0] > finishes.items[0]  # most of it changes
         for index in range(1, part_routes[0] + 1):
             route = part_routes[index]
             r = routes[route]
@@ -322,7 +322,12 @@ def share(w: World, now: float) -> None:
                 r.served += r.rate * (now - r.since)
                 r.since, r.rate = now, rate
                 log_entry(log, now, route, rate)
-            heap_set(finishes, route, next_end(tasks, routes, route))
+            if rebuild:
+                heap_append(finishes, route, next_end(tasks, routes, route))
+            else:
+                heap_set(finishes, route, next_end(tasks, routes, route))
+        if rebuild:
+            heap_order(finishes)
 
 
 @compiled

@@ -11,15 +11,23 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.cpu import CPUTargetOptions
 
 from poseidon_sim.engine.program import Program
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+NO_COUNTS = {"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {}
+
 
 def compiled(function: Function) -> Function:
-    """Compile with numba and keep the machine code on disk for the next process."""
-    return cast(Function, numba.njit(cache=True, error_model="numpy")(function))
+    """Compile with numba and keep the machine code on disk for the next process.
+
+    The function may not allocate: it is compiled without reference counts, whose upkeep for the many arrays of
+    a world would take half of the time. (A numba that lacks this option gives the same answers, slower.)
+    """
+    njit: Any = numba.njit
+    return cast(Function, njit(cache=True, error_model="numpy", **NO_COUNTS)(function))
 
 
 def _record(floats: str, integers: str) -> np.dtype[Any]:
@@ -96,7 +104,14 @@ def heap_set(heap: Heap, item: int, key: float) -> None:
         items[hole] = items[hole >> 1]
         place[items[hole]] = hole
         hole >>= 1
-    size = items[0]
+    sink(heap, hole, item)
+
+
+@compiled
+def sink(heap: Heap, hole: int, item: int) -> None:
+    """Put `item` at `hole` or as far below as its key belongs."""
+    items, place, keys = heap
+    key, size = keys[item], items[0]
     while True:
         child = 2 * hole
         if child < size and keys[items[child + 1]] < keys[items[child]]:
@@ -108,6 +123,24 @@ def heap_set(heap: Heap, item: int, key: float) -> None:
         hole = child
     items[hole] = item
     place[item] = hole
+
+
+@compiled
+def heap_append(heap: Heap, item: int, key: float) -> None:
+    """Insert `item` or change its key, out of order: :func:`heap_order` must follow."""
+    items, place, keys = heap
+    if place[item] == 0:
+        items[0] += 1
+        items[items[0]] = item
+        place[item] = items[0]
+    keys[item] = key
+
+
+@compiled
+def heap_order(heap: Heap) -> None:
+    """Restore the order of the whole heap, in linear time."""
+    for hole in range(heap.items[0] >> 1, 0, -1):
+        sink(heap, hole, heap.items[hole])
 
 
 @compiled
@@ -171,43 +204,50 @@ def insert(tasks: Any, root: int, task: int, rank: float) -> int:
 
 
 @compiled
-def find_routes(busy: Any, pointers: Any, links: Any, numbers: Any, pairs: Any) -> tuple[Any, Any]:
-    """Give equal demands one route: return every task's route (-1 without work) and a task of every route.
+def same_demand(pointers: Any, links: Any, numbers: Any, pairs: Any, a: int, b: int) -> bool:
+    size = pointers[a + 1] - pointers[a]
+    if pointers[b + 1] - pointers[b] != size or pairs[a, 0] != pairs[b, 0] or pairs[a, 1] != pairs[b, 1]:
+        return False
+    for i in range(size):
+        x, y = pointers[a] + i, pointers[b] + i
+        if links[x] != links[y] or numbers[x] != numbers[y]:
+            return False
+    return True
 
-    `numbers` (the coefficients) and `pairs` (weight, cap of every task) hold the bits of floats as integers.
-    """
-    table_size = 4
-    while table_size < 2 * len(busy):
-        table_size *= 2
-    table = np.full(table_size, -1, np.int64)
-    route = np.full(len(busy), -1, np.int64)
-    example = np.empty(len(busy), np.int64)
-    num_routes = 0
+
+@compiled
+def fill_routes(
+    busy: Any, pointers: Any, links: Any, numbers: Any, pairs: Any, table: Any, route: Any, example: Any
+) -> int:
+    """Number the different demands through the hash table `table` (all -1, its size a power of two)."""
+    num_routes, mask = 0, len(table) - 1
     for task in range(len(busy)):
         if not busy[task]:
             continue
-        first, size = pointers[task], pointers[task + 1] - pointers[task]
         code = pairs[task, 0] * 31 + pairs[task, 1]
-        for use in range(first, first + size):
+        for use in range(pointers[task], pointers[task + 1]):
             code = (code ^ (code >> 31)) * 1099511628211 + links[use] * 668265263 + numbers[use]
-        slot = (code ^ (code >> 17) ^ (code >> 37)) & (table_size - 1)
-        while table[slot] >= 0:
-            other = example[table[slot]]
-            start = pointers[other]
-            if (
-                pointers[other + 1] - start == size
-                and pairs[other, 0] == pairs[task, 0]
-                and pairs[other, 1] == pairs[task, 1]
-                and np.array_equal(links[start : start + size], links[first : first + size])
-                and np.array_equal(numbers[start : start + size], numbers[first : first + size])
-            ):
-                break
-            slot = (slot + 1) & (table_size - 1)
+        slot = (code ^ (code >> 17) ^ (code >> 37)) & mask
+        while table[slot] >= 0 and not same_demand(
+            pointers, links, numbers, pairs, example[table[slot]], task
+        ):
+            slot = (slot + 1) & mask
         if table[slot] < 0:
             table[slot] = num_routes
             example[num_routes] = task
             num_routes += 1
         route[task] = table[slot]
+    return num_routes
+
+
+def find_routes(p: Program, pointers: Any, use_link: Any, coefficient: Any) -> tuple[Any, Any]:
+    """Give equal demands one route: return every task's route (-1 without work) and a task of every route."""
+    n = p.num_tasks
+    table, route = np.full(1 << (2 * n + 2).bit_length(), -1), np.full(n, -1)
+    example = np.empty(n, np.int64)
+    pairs = np.stack([p.weight, p.rate_cap], axis=1)
+    bits = [floats.view(np.int64) for floats in (coefficient, pairs)]  # floats are compared to the bit
+    num_routes = fill_routes(p.work > 0, pointers, use_link, *bits, table, route, example)
     return route, example[:num_routes]
 
 
@@ -238,8 +278,7 @@ def make_world(p: Program, log_size: int) -> World:
     """Lay a program out as records."""
     n = p.num_tasks
     pointers, use_link, coefficient = limiting_uses(p)
-    pairs = np.stack([p.weight, p.rate_cap], axis=1).view(np.int64)
-    route, example = find_routes(p.work > 0, pointers, use_link, coefficient.view(np.int64), pairs)
+    route, example = find_routes(p, pointers, use_link, coefficient)
     sizes = np.diff(pointers)[example]
     last_use = np.cumsum(sizes)
     taken = np.repeat(pointers[example] - (last_use - sizes), sizes) + np.arange(sizes.sum())
