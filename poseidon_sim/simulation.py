@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from poseidon_sim.cluster import Cluster
+from poseidon_sim.engine import choose_engine
 from poseidon_sim.engine import run as run_engine
-from poseidon_sim.errors import InputError, unknown_name
-from poseidon_sim.metrics import StepMetrics, step_metrics
+from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
+from poseidon_sim.metrics import (
+    Memory,
+    StepMetrics,
+    blame_shares,
+    bottleneck,
+    bytes_sent,
+    largest_batch,
+    link_uses,
+    memory_per_gpu,
+    step_metrics,
+)
 from poseidon_sim.plan.plan import Plan
+from poseidon_sim.provenance import provenance
+from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
 from poseidon_sim.strategy.registry import strategy_class
-from poseidon_sim.trace import Trace
+from poseidon_sim.trace import Trace, save_timeline
 from poseidon_sim.workload.layer import Workload
 from poseidon_sim.workload.load import load_model
 
 DETAILS = ("folded", "nodes", "rounds")
+#: the memory model is held to be right within this factor: above it a job is refused, between 1 and it a warning
+MEMORY_MARGIN = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A simulated job and what was measured of it."""
+    """A simulated job and what was measured of it. Times in seconds per iteration, sizes in bytes."""
 
     job: Job
     strategy: Strategy
     trace: Trace
     metrics: StepMetrics
     single_gpu_time: float
+    memory: Memory
     warnings: tuple[str, ...]
-    settings: dict[str, object] = field(default_factory=dict)
+    engine: str
+    detail: str
+    price_per_hour: float | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def step_time(self) -> float:
@@ -44,13 +66,89 @@ class Run:
 
     @property
     def speedup(self) -> float:
-        """Throughput over that of one GPU without communication."""
+        """Throughput over that of one GPU at the same batch per GPU without communication."""
         return self.throughput / (self.job.batch_size / self.single_gpu_time)
 
     @property
     def scaling_efficiency(self) -> float:
-        """Speedup / number of GPUs (weak scaling: the batch per GPU is kept)."""
+        """Speedup / number of GPUs."""
         return self.speedup / self.job.cluster.num_gpus
+
+    @cached_property
+    def blame(self) -> dict[str, float]:
+        """Seconds of one iteration by what is to blame on the critical path, largest first."""
+        return blame_shares(self.trace)
+
+    @property
+    def bottleneck(self) -> str:
+        """What limits the step, in words."""
+        return bottleneck(self.blame)
+
+    @property
+    def cost_per_million_samples(self) -> float | None:
+        """Price of a million samples in the currency of the scenario, or None without a price."""
+        return None if self.price_per_hour is None else self.price_per_hour / 3600.0 / self.throughput * 1e6
+
+    def summary(self) -> dict[str, Any]:
+        """Return the headline figures as plain values."""
+        m, (sent, busiest) = self.metrics, bytes_sent(self.trace)
+        return {
+            "model": self.job.workload.name,
+            "strategy": self.strategy.name,
+            "nodes": self.job.cluster.nodes,
+            "num_gpus": self.job.cluster.num_gpus,
+            "batch_size": self.job.batch_size,
+            "step_time_s": m.step_time,
+            "throughput_samples_per_s": m.throughput,
+            "speedup": self.speedup,
+            "scaling_efficiency": self.scaling_efficiency,
+            "compute_time_s": m.compute_time,
+            "communication_time_s": m.communication_time,
+            "exposed_communication_s": m.exposed_communication,
+            "wait_time_s": m.wait_time,
+            "overlap": m.overlap,
+            "bytes_sent_per_node": sent,
+            "bytes_sent_busiest_node": busiest,
+            "bottleneck": self.bottleneck,
+            "cost_per_million_samples": self.cost_per_million_samples,
+            "warnings": list(self.warnings),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that was measured, and the provenance, as plain values ready for JSON."""
+        return {
+            **self.summary(),
+            "strategy_settings": _plain(self.strategy.describe()),
+            "single_gpu_time_s": self.single_gpu_time,
+            "critical_path_s": self.blame,
+            "links": [asdict(use) for use in link_uses(self.trace, self.step_time)[:12]],
+            "memory_bytes": {**asdict(self.memory), "total": self.memory.total},
+            "num_tasks": self.trace.program.num_tasks,
+            "node_classes": len(self.trace.fabric.classes),
+            "provenance": provenance(
+                _plain(self.inputs), engine=self.engine, detail=self.detail, seed=self.job.cluster.seed
+            ),
+        }
+
+    def save_timeline(self, path: str | Path) -> Path:
+        """Write the timeline as Chrome trace JSON, which the Perfetto UI opens."""
+        return save_timeline(self.trace, path)
+
+    def __str__(self) -> str:
+        m, cluster = self.metrics, self.job.cluster
+        lines = [
+            f"{self.job.workload.name} on {cluster.nodes} nodes x {cluster.gpus_per_node} GPU, {self.strategy.name}, "
+            f"batch {self.job.batch_size} per GPU (predicted)",
+            f"  step time    {m.step_time * 1e3:.2f} ms = compute {m.compute_time * 1e3:.2f} + exposed communication "
+            f"{m.exposed_communication * 1e3:.2f} + waiting {m.wait_time * 1e3:.2f}",
+            f"  throughput   {m.throughput:.1f} samples/s; speedup {self.speedup:.2f} on {cluster.num_gpus} GPUs "
+            f"(efficiency {self.scaling_efficiency:.1%})",
+            f"  overlap      {m.overlap:.1%} of {m.communication_time * 1e3:.2f} ms communication is hidden",
+            f"  traffic      {bytes_sent(self.trace)[0] / 1e6:.1f} MB sent per node and step",
+            f"  limited by   {self.bottleneck}",
+        ]
+        lines += [f"  warning      {text}" for text in self.warnings]
+        return "\n".join(lines)
 
 
 def record(job: Job, strategy: Strategy, detail: str = "folded", num_iterations: int | None = None) -> Plan:
@@ -88,38 +186,81 @@ def _trace(plan: Plan, warm_up: int, engine: str, check: bool) -> Trace:
 
 
 def simulate(
-    model: Workload | str,
-    cluster: Cluster,
-    strategy: Strategy | str,
+    model: Scenario | Workload | str,
+    cluster: Cluster | None = None,
+    strategy: Strategy | str | None = None,
     *,
     batch_size: int | None = None,
     engine: str = "auto",
     detail: str = "folded",
     check: bool = False,
 ) -> Run:
-    """Simulate training `model` on `cluster` with `strategy` and return the run.
+    """Simulate a scenario, or training `model` on `cluster` with `strategy`, and return the run.
 
     Parameters
     ----------
-    model : a workload or the name of one.
+    model : a scenario (nothing else is needed then), a workload, or the name of one.
     batch_size : samples per GPU; the model's usual batch if not given.
     engine : 'auto', 'reference' or 'fast'.
     detail : 'folded' (equal nodes as one), 'nodes' (every node) or 'rounds' (every message of every round).
     check : assert the engine's invariants; raises CheckError.
+
+    Raises
+    ------
+    InputError : the job makes no sense. InfeasibleError : it does not fit in the GPU's memory.
+
+    Examples
+    --------
+    >>> from poseidon_sim import Cluster, Network, gpu
+    >>> run = simulate("vgg19", Cluster(nodes=8, gpu=gpu("titan-x-maxwell"), network=Network(5e9)), "poseidon")
+    >>> 6 < run.speedup <= 8
+    True
     """
+    if isinstance(model, Scenario):
+        given = model
+        job, chosen = Job(given.workload, given.cluster, given.batch_size), given.strategy
+        price, inputs, warnings = given.price_per_hour, given.raw, list(given.warnings)
+    else:
+        job, chosen = _job(model, cluster, strategy, batch_size)
+        price, warnings = None, []
+        inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
+    memory, caution = _checked_memory(job)
+    warnings += [*chosen.validate(job), *caution]
+    plan, trace = _run_trace(job, chosen, detail, engine, check)
+    per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
+    return Run(
+        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *plan.warnings),
+        choose_engine(trace.program, engine), detail, price, inputs,
+    )  # fmt: skip
+
+
+def _job(
+    model: Workload | str, cluster: Cluster | None, strategy: Strategy | str | None, batch_size: int | None
+) -> tuple[Job, Strategy]:
+    if cluster is None or strategy is None:
+        raise InputError("simulate needs a scenario, or a model with a cluster and a strategy")
     workload = load_model(model) if isinstance(model, str) else model
     chosen = strategy_class(strategy)() if isinstance(strategy, str) else strategy
     batch = batch_size or workload.batch_size
     if batch is None:
         raise InputError(f"model {workload.name!r} has no usual batch; give batch_size=32, say")
-    job = Job(workload, cluster, batch)
-    warnings = list(chosen.validate(job))
-    plan, trace = _run_trace(job, chosen, detail, engine, check)
-    per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
-    return Run(
-        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), (*warnings, *plan.warnings),
-        {"engine": engine, "detail": detail},
-    )  # fmt: skip
+    return Job(workload, cluster, batch), chosen
+
+
+def _checked_memory(job: Job) -> tuple[Memory, list[str]]:
+    """Return the memory per GPU; refuse a job that certainly does not fit, warn where it is close."""
+    memory = memory_per_gpu(job.workload, job.cluster.gpu, job.batch_size)
+    if memory.fits or memory.capacity is None or job.cluster.gpu is None:
+        return memory, []
+    most = largest_batch(job.workload, job.cluster.gpu)
+    advice = f"the largest batch that fits is {most}" if most else "not even one sample fits"
+    text = (
+        f"{job.workload.name} at batch {job.batch_size} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
+        f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
+    )
+    if memory.total > MEMORY_MARGIN * memory.capacity:
+        raise InfeasibleError(text)
+    return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
 
 
 def _single_gpu_time(plan: Plan) -> float:
@@ -127,3 +268,14 @@ def _single_gpu_time(plan: Plan) -> float:
     slowdown = plan.classes[plan.workers[0]].slowdown
     total = sum(layer.forward_time[0] + layer.backward_time[0] for layer in plan.layers) + plan.stem_forward[0]
     return float(total / slowdown)
+
+
+def _plain(value: Any) -> Any:
+    """Turn mappings and tuples into plain JSON values; infinity becomes the word."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value

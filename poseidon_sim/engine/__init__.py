@@ -9,6 +9,8 @@ import functools
 import importlib.util
 import warnings
 
+import numpy as np
+
 from poseidon_sim.engine.program import Program, Times, make_program, validate_program
 from poseidon_sim.errors import InputError, unknown_name
 
@@ -17,7 +19,10 @@ __all__ = ["ENGINES", "Program", "Times", "choose_engine", "make_program", "run"
 ENGINES = ("auto", "reference", "fast")
 
 SMALL = 3000
-"""Programs below this many tasks cost the reference less than loading the compiled engine would."""
+"""Programs below this many tasks cost the reference less than loading the compiled engine would, ..."""
+
+SMALL_SHARING = 250_000
+"""... unless flows times flows that may be active at once comes to more: every end shares the links anew."""
 
 
 def run(program: Program, engine: str = "auto", check: bool = False) -> Times:
@@ -69,7 +74,7 @@ def choose_engine(program: Program, engine: str = "auto") -> str:
     """
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
-    if engine == "reference" or (engine == "auto" and program.num_tasks < SMALL):
+    if engine == "reference" or (engine == "auto" and is_small(program)):
         return "reference"
     if importlib.util.find_spec("numba") is not None:
         return "fast"
@@ -80,6 +85,13 @@ def choose_engine(program: Program, engine: str = "auto") -> str:
         )
     warn_once()
     return "reference"
+
+
+def is_small(program: Program) -> bool:
+    flows = (program.work > 0) & (np.diff(program.use_ptr) > 0)
+    num_flows = np.count_nonzero(flows)
+    at_once = np.count_nonzero(flows & (program.queue < 0)) + program.queue_slots.sum()
+    return bool(program.num_tasks < SMALL and num_flows * min(num_flows, at_once) < SMALL_SHARING)
 
 
 @functools.cache

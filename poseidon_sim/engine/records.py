@@ -23,8 +23,8 @@ NO_COUNTS = {"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {}
 def compiled(function: Function) -> Function:
     """Compile with numba and keep the machine code on disk for the next process.
 
-    The function may not allocate: it is compiled without reference counts, whose upkeep for the many arrays of
-    a world would take half of the time. (A numba that lacks this option gives the same answers, slower.)
+    The function may not allocate: it is compiled without reference counts, whose upkeep for the many arrays
+    of a world would take half of the time. (A numba without this option gives the same answers, slower.)
     """
     njit: Any = numba.njit
     return cast(Function, njit(cache=True, error_model="numpy", **NO_COUNTS)(function))
@@ -243,11 +243,11 @@ def fill_routes(
 def find_routes(p: Program, pointers: Any, use_link: Any, coefficient: Any) -> tuple[Any, Any]:
     """Give equal demands one route: return every task's route (-1 without work) and a task of every route."""
     n = p.num_tasks
-    table, route = np.full(1 << (2 * n + 2).bit_length(), -1), np.full(n, -1)
+    table, route = np.full(1 << (2 * n + 2).bit_length(), -1, np.int64), np.full(n, -1, np.int64)
     example = np.empty(n, np.int64)
-    pairs = np.stack([p.weight, p.rate_cap], axis=1)
-    bits = [floats.view(np.int64) for floats in (coefficient, pairs)]  # floats are compared to the bit
-    num_routes = fill_routes(p.work > 0, pointers, use_link, *bits, table, route, example)
+    pairs: Any = np.stack([p.weight, p.rate_cap], axis=1)
+    numbers, pairs = coefficient.view(np.int64), pairs.view(np.int64)  # floats are compared to the bit
+    num_routes = fill_routes(p.work > 0, pointers, use_link, numbers, pairs, table, route, example)
     return route, example[:num_routes]
 
 
