@@ -35,6 +35,12 @@ def test_auto_takes_the_reference_for_small_programs_and_the_fast_engine_for_lar
     assert choose_engine(LARGE) == "fast"
 
 
+def test_auto_takes_the_fast_engine_for_a_crowd_of_flows_unless_they_queue():
+    crowd = {"uses": [{0: 1.0}] * 600, "capacity": [1.0]}
+    assert choose_engine(make_program(np.ones(600), **crowd)) == "fast"
+    assert choose_engine(make_program(np.ones(600), **crowd, queue=0, queue_slots=[4])) == "reference"
+
+
 def test_the_fast_engine_without_numba_is_refused_with_the_way_out(without_numba):
     with pytest.raises(InputError, match=r"numba, which is not installed.*reference"):
         run(SHARED, engine="fast")
