@@ -1,0 +1,6 @@
+"""Real training steps over a real network: one process per node, true bytes, emulated GPU compute."""
+
+from .job import Job, RunLayer
+from .launch import RunResult, run_job
+
+__all__ = ["Job", "RunLayer", "RunResult", "run_job"]

@@ -1,0 +1,159 @@
+"""Start the processes of a job, on an emulated network or on loopback, and gather what they measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..network import Network
+from .job import Job
+
+PACKAGE = __package__ or "validation.runner"
+ROOT = Path(__file__).resolve().parents[PACKAGE.count(".") + 1]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a job's processes measured.
+
+    `step_time` : median seconds of one iteration over the measured ones (BSP: mean over workers of the time between
+    ends; staleness: global rate). `mean_step_time`, `variation` : mean, and standard deviation over mean.
+    `sent_bytes` : payload bytes all processes sent in one iteration. `own_cpu`, `host_busy`, `host_steal` : shares of
+    all cores, while training. `drops`, `retransmits` : on the emulated network, else -1.
+    """
+
+    job: Job
+    step_times: tuple[float, ...]
+    sent_bytes: float
+    own_cpu: float
+    host_busy: float
+    host_steal: float
+    drops: int
+    retransmits: int
+    processes: tuple[dict[str, Any], ...]
+
+    @property
+    def step_time(self) -> float:
+        """Median seconds per iteration; with staleness, where single iterations mean little, the mean."""
+        return float(np.mean(self.step_times) if self.job.staleness else np.median(self.step_times))
+
+    @property
+    def mean_step_time(self) -> float:
+        """Mean seconds per iteration."""
+        return float(np.mean(self.step_times))
+
+    @property
+    def variation(self) -> float:
+        """Standard deviation over mean of the iterations."""
+        return float(np.std(self.step_times) / np.mean(self.step_times))
+
+
+def run_job(job: Job, network: Network | None = None, timeout: float = 300.0) -> RunResult:
+    """Run `job` with one process per node of `network`, or all on loopback.
+
+    Raises
+    ------
+    RuntimeError
+        A process failed or took longer than `timeout` seconds; the message carries its error output.
+    """
+    before = (network.drops(), network.retransmits()) if network else (0, 0)
+    with tempfile.TemporaryFile("w+") as errors:
+        processes = [_start(network, rank, errors) for rank in range(job.processes)]
+        alarm = threading.Timer(timeout, _stop, (processes,))
+        alarm.start()
+        try:
+            results = _converse(job, network, processes)
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            _stop(processes)
+            errors.seek(0)
+            raise RuntimeError(f"a process of the job failed:\n{errors.read()[-3000:]}") from error
+        finally:
+            alarm.cancel()
+            _stop(processes)
+    after = (network.drops() - before[0], network.retransmits() - before[1]) if network else (-1, -1)
+    return _result(job, results, *after)
+
+
+def _start(network: Network | None, rank: int, errors: Any) -> subprocess.Popen[str]:
+    where = network.command(rank) if network else []
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*where, sys.executable, "-m", f"{PACKAGE}.node"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=errors, text=True, env=environment,
+    )  # fmt: skip
+
+
+def _converse(job: Job, network: Network | None, processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    text = job.to_json()
+    hosts = [network.addresses[rank] if network else "127.0.0.1" for rank in range(job.processes)]
+    for process in processes:
+        _hear(process)
+    for rank, process in enumerate(processes):
+        _tell(process, {"job": text, "rank": rank, "host": hosts[rank]})
+    addresses = [(host, _hear(process)["port"]) for host, process in zip(hosts, processes, strict=True)]
+    for process in processes:
+        _tell(process, addresses)
+    for process in processes:
+        _hear(process)
+    for process in processes:
+        _tell(process, "go")
+    return [_hear(process) for process in processes]
+
+
+def _tell(process: subprocess.Popen[str], value: object) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(value) + "\n")
+    process.stdin.flush()
+
+
+def _hear(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    found: dict[str, Any] = json.loads(process.stdout.readline())
+    return found
+
+
+def _stop(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            try:
+                process.wait(0.3)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None and not stream.closed:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+
+def _result(job: Job, results: list[dict[str, Any]], drops: int, retransmits: int) -> RunResult:
+    cores = os.cpu_count() or 1
+    cpu = results[0]["host_cpu"]
+    total = max(1, sum(cpu))
+    seconds = max(r["loop_s"] for r in results)
+    sent = sum(r["sent_bytes"] for r in results) / (job.warm_up + job.iterations)
+    return RunResult(
+        job, _step_times(job, results), sent, sum(r["loop_cpu_s"] for r in results) / seconds / cores,
+        1 - (cpu[3] + cpu[4]) / total if cpu else -1.0, cpu[7] / total if cpu else -1.0, drops, retransmits, tuple(results),
+    )  # fmt: skip
+
+
+def _step_times(job: Job, results: list[dict[str, Any]]) -> tuple[float, ...]:
+    """Seconds between the ends of successive measured iterations, averaged over workers."""
+    ends = np.array([r["ends"] for r in results[: job.workers] if r["ends"]])
+    if not ends.size:
+        return (0.0,)
+    first = job.warm_up - 1
+    gaps = np.diff(ends[:, first:], axis=1) if first >= 0 else np.diff(ends, axis=1)
+    return tuple(float(x) for x in gaps.mean(axis=0))
