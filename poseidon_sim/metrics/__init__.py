@@ -1,11 +1,20 @@
-"""What a trace means: times, links, critical path, memory."""
+"""What a trace means: times, links, critical path, memory, cost."""
 
+from poseidon_sim.metrics.cost import Cost, cost, job_price_per_hour
 from poseidon_sim.metrics.critical_path import Span, blame_shares, bottleneck, critical_path
-from poseidon_sim.metrics.links import LinkUse, bytes_sent, link_uses
+from poseidon_sim.metrics.links import (
+    LinkUse,
+    NodeTraffic,
+    bytes_received,
+    bytes_sent,
+    link_uses,
+    node_traffic,
+)
 from poseidon_sim.metrics.memory import Memory, largest_batch, memory_per_gpu
 from poseidon_sim.metrics.step import StepMetrics, step_metrics
 
 __all__ = [
-    "LinkUse", "Memory", "Span", "StepMetrics", "blame_shares", "bottleneck", "bytes_sent", "critical_path",
-    "largest_batch", "link_uses", "memory_per_gpu", "step_metrics",
+    "Cost", "LinkUse", "Memory", "NodeTraffic", "Span", "StepMetrics", "blame_shares", "bottleneck",
+    "bytes_received", "bytes_sent", "cost", "critical_path", "job_price_per_hour", "largest_batch",
+    "link_uses", "memory_per_gpu", "node_traffic", "step_metrics",
 ]  # fmt: skip

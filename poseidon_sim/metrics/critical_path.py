@@ -1,4 +1,9 @@
-"""Why a step takes as long as it does: the chain of tasks and waits that ends last, and what each link of it is to blame for."""
+"""Why a step takes as long as it does: the chain of tasks that ends last, and what its pieces were spent on.
+
+Walk back from the last end of the measured window. A task was held up by the dependency whose end made it
+ready or, when it then waited for its queue, by the task that let the queue go at the moment it started. What
+each task on the chain spent its time on says `poseidon_sim.metrics.blame`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from poseidon_sim.metrics.links import LINK_WORDS
-from poseidon_sim.plan.record import COMPUTE_KINDS, KIND
+from poseidon_sim.metrics.blame import WAITING, pieces, subject_of, subject_words
+from poseidon_sim.plan.record import KIND
 from poseidon_sim.trace import Trace
 
+Ints = npt.NDArray[np.int64]
+#: moments closer than this share of each other are one moment
 CLOSE = 1e-9
+#: the second-largest blame is named too when the largest is below and it is above these shares of the step
+MOSTLY, NOTABLE = 0.8, 0.15
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of the critical path: from `start` to `end` (seconds) task `task` (or a wait) is to blame as `blame` says."""
+    """A piece of the critical path: from `start` to `end` (seconds) task `task` spent its time on `blame`."""
 
     task: int
     start: float
@@ -25,42 +34,95 @@ class Span:
 
 
 def critical_path(trace: Trace) -> list[Span]:
-    """Return the critical path of the last measured iterations, in order of time, without gaps."""
+    """Return the critical path of the measured iterations in order of time.
+
+    A message still on the wire when its channel was let go to the next task of the path is cut there, so
+    spans never overlap.
+    """
+    begin, finish = _window(trace)
+    tasks = path_tasks(trace)
+    if not len(tasks):
+        return []
+    starts = trace.times.start[tasks]
+    limits = np.append(starts[1:], finish)
+    edges, names = pieces(trace, tasks)  # (n, 5) moments, (n, 4) words
+    edges = np.clip(np.minimum(edges, limits[:, None]), begin, finish)
+    rows, columns = np.nonzero(edges[:, 1:] > edges[:, :-1])
+    return [
+        Span(int(tasks[i]), float(edges[i, j]), float(edges[i, j + 1]), names[i][j])
+        for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
+
+
+def path_tasks(trace: Trace) -> Ints:
+    """Return the task ids of the critical path of the measured window, in order of time."""
     begin, finish = _window(trace)
     task = _last(trace, finish)
-    spans: list[Span] = []
-    finder, limit = _Finder(trace), finish
-    while task >= 0:
-        start = float(trace.times.start[task])
-        cut = [Span(s.task, s.start, min(s.end, limit), s.blame) for s in _blame(trace, task)]
-        spans += [s for s in cut if s.end > s.start]  # a message still on the wire when its channel was let go is cut
-        if start <= begin + CLOSE * finish:
+    before = predecessors(trace)
+    start = trace.times.start
+    found: list[int] = []
+    seen: set[int] = set()
+    while task >= 0 and task not in seen:
+        seen.add(task)
+        found.append(task)
+        if start[task] <= begin + CLOSE * finish:
             break
-        task, limit = finder.before(task), start
-    spans.sort(key=lambda s: s.start)
-    return [Span(s.task, max(s.start, begin), s.end, s.blame) for s in spans if s.end > begin]
+        task = int(before[task])
+    return np.array(found[::-1], dtype=np.int64)
 
 
 def blame_shares(trace: Trace, path: list[Span] | None = None) -> dict[str, float]:
-    """Return seconds of one iteration by what is to blame; they add up to the step time of the slowest worker."""
+    """Return seconds of one iteration by what is to blame, largest first; they add up to the step time.
+
+    With workers of different pace (stale strategies) it is the step time of the last worker. Names:
+    'compute', 'transfer: <link>' (the time the task's own bytes need on its tightest link), 'contention:
+    <link>' (what sharing that link with other work added), 'message latency', 'collective latency',
+    'waiting'.
+    """
     begin, finish = _window(trace)
     total: dict[str, float] = {}
-    spans = critical_path(trace) if path is None else path
-    for span in spans:
+    for span in critical_path(trace) if path is None else path:
         total[span.blame] = total.get(span.blame, 0.0) + (span.end - span.start)
     missing = (finish - begin) - sum(total.values())
     if missing > CLOSE * finish:
-        total["waiting"] = total.get("waiting", 0.0) + missing
-    return {k: v / trace.num_measured for k, v in sorted(total.items(), key=lambda item: -item[1])}
+        total[WAITING] = total.get(WAITING, 0.0) + missing
+    return {k: v / trace.num_measured for k, v in sorted(total.items(), key=lambda item: (-item[1], item[0]))}
 
 
-def bottleneck(blame: dict[str, float]) -> str:
-    """Say in words what limits the step: the largest blame and its share."""
+def bottleneck(blame: dict[str, float], trace: Trace | None = None) -> str:
+    """Say in words what limits the step: the largest blame and its share, and the second when it matters.
+
+    A link's own transfers and the contention on it count together. `trace` adds the number of collective
+    calls.
+
+    >>> bottleneck({"compute": 0.9, "transfer: node port in": 0.1})
+    'compute (90% of the step)'
+    >>> bottleneck({"transfer: node port in": 0.5, "compute": 0.3, "contention: node port in": 0.2})
+    'network: node port in (70% of the step), then compute (30%)'
+    """
     total = sum(blame.values())
     if total <= 0:
         return "nothing: the step takes no time"
-    name, seconds = next(iter(blame.items()))
-    return f"{name} ({seconds / total:.0%} of the step)"
+    by_subject: dict[str, float] = {}
+    for name, seconds in blame.items():
+        by_subject[subject_of(name)] = by_subject.get(subject_of(name), 0.0) + seconds / total
+    ranked = sorted(by_subject.items(), key=lambda item: (-item[1], item[0]))
+    first, share = ranked[0]
+    text = f"{subject_words(first, _collective_calls(trace))} ({share:.0%} of the step)"
+    if share < MOSTLY and ranked[1][1] > NOTABLE:
+        text += f", then {subject_words(ranked[1][0], _collective_calls(trace))} ({ranked[1][1]:.0%})"
+    return text
+
+
+def predecessors(trace: Trace) -> Ints:
+    """Return (T,) the task that let each task start: a dependency or the one that left its queue, or -1."""
+    times, queue = trace.times, trace.program.queue
+    by_dependency = _last_dependency(trace)
+    waited = (queue >= 0) & (times.start > times.ready * (1 + CLOSE))
+    if not waited.any():
+        return by_dependency
+    by_queue = _left_the_queue(trace)
+    return np.where(waited & (by_queue >= 0), by_queue, by_dependency)
 
 
 def _window(trace: Trace) -> tuple[float, float]:
@@ -71,87 +133,65 @@ def _window(trace: Trace) -> tuple[float, float]:
 
 def _last(trace: Trace, finish: float) -> int:
     """The task that ends when the measured window does; real work before joins."""
-    ends = trace.times.end
-    close = np.flatnonzero(np.abs(ends - finish) <= CLOSE * max(finish, 1e-30))
-    real = close[trace.times.end[close] > trace.times.start[close]]
-    if len(real):
-        return int(real[-1])
-    return int(close[-1]) if len(close) else -1
+    times, last = trace.times, int(trace.table.iteration.max()) if trace.program.num_tasks else -1
+    close = np.flatnonzero(np.abs(times.end - finish) <= CLOSE * max(finish, 1e-30))
+    close = close[np.argsort(trace.table.iteration[close] != last, kind="stable")]
+    real = close[trace.table.kind[close] != KIND["join"]]
+    chosen = real if len(real) else close
+    return int(chosen[0]) if len(chosen) else -1
 
 
-class _Finder:
-    """Finds what a task waited for: the dependency that made it ready, or the task that left its queue."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        program = trace.program
-        self.by_queue: dict[int, npt.NDArray[np.int64]] = {}
-        queued = np.flatnonzero(program.queue >= 0)
-        order = queued[np.lexsort((trace.times.release[queued], program.queue[queued]))]
-        queues = program.queue[order]
-        for queue in np.unique(queues):
-            self.by_queue[int(queue)] = order[queues == queue]
-
-    def before(self, task: int) -> int:
-        """Return the task whose end (or release) let `task` start, or -1."""
-        program, times = self.trace.program, self.trace.times
-        if times.start[task] > times.ready[task] * (1 + CLOSE) and program.queue[task] >= 0:
-            mates = self.by_queue[int(program.queue[task])]
-            at = int(np.searchsorted(times.release[mates], times.start[task] * (1 - 1e-12) - 1e-15))
-            for mate in mates[at : at + 4]:
-                if mate != task and abs(times.release[mate] - times.start[task]) <= CLOSE * max(times.start[task], 1e-30):
-                    return int(mate)
-        deps = program.dep[program.dep_ptr[task] : program.dep_ptr[task + 1]]
-        if not len(deps):
-            return -1
-        ended = deps[times.end[deps] <= times.ready[task] * (1 + CLOSE) + 1e-15]
-        if not len(ended):
-            return -1
-        return int(ended[np.argmax(times.end[ended])])
+def _last_dependency(trace: Trace) -> Ints:
+    """The dependency whose end made each task ready (the k-th to end of k needed), or -1."""
+    program, times = trace.program, trace.times
+    counts = np.diff(program.dep_ptr)
+    rows = np.repeat(np.arange(program.num_tasks), counts)
+    ends = times.end[program.dep]
+    ends = np.where(ends <= times.ready[rows] * (1 + CLOSE) + 1e-15, ends, -np.inf)
+    found = np.full(program.num_tasks, -1, dtype=np.int64)
+    filled = np.flatnonzero(counts)
+    if len(filled):
+        latest = np.full(program.num_tasks, -np.inf)
+        latest[filled] = np.maximum.reduceat(ends, program.dep_ptr[filled])
+        hits = np.flatnonzero((ends == latest[rows]) & np.isfinite(ends))[::-1]
+        found[rows[hits]] = program.dep[hits]  # the first of equals is written last
+    return found
 
 
-def _blame(trace: Trace, task: int) -> list[Span]:
-    """Cut one task's span into latency, work alone, and what sharing added."""
-    program, times, kind = trace.program, trace.times, int(trace.table.kind[task])
-    start, release, end = float(times.start[task]), float(times.release[task]), float(times.end[task])
-    fluid = start + float(program.latency[task])
-    fluid = min(fluid, release)
-    label = "compute" if kind in COMPUTE_KINDS else _transfer_words(trace, task, kind)
-    alone = _alone(trace, task)
-    spans = [Span(task, start, fluid, "latency"), Span(task, release, end, "latency")]
-    shared = (release - fluid) - alone
-    if shared > CLOSE * max(end, 1e-30):
-        extra = "compute slowed by other work on the GPU" if kind in COMPUTE_KINDS else f"sharing of {label}"
-        spans += [Span(task, fluid, release - shared, label), Span(task, release - shared, release, extra)]
-    else:
-        spans.append(Span(task, fluid, release, label))
-    return spans
+def _left_the_queue(trace: Trace) -> Ints:
+    """The task that left each task's queue at the moment it started, or -1."""
+    program, times = trace.program, trace.times
+    tasks = np.flatnonzero(program.queue >= 0)
+    n = len(tasks)
+    queue, start, release = program.queue[tasks], times.start[tasks], times.release[tasks]
+    instant = release <= start
+    # one sorted line per queue: leavings (0) and, after those of the same moment, starts (1)
+    moment = np.concatenate([release, np.where(instant, start, start * (1 + CLOSE))])
+    is_start = np.concatenate([np.zeros(n), np.where(instant, -1.0, 1.0)])
+    twice = np.concatenate([tasks, tasks])
+    keys = (twice, times.ready[twice], program.priority[twice], times.start[twice])
+    order = np.lexsort(
+        (
+            is_start,
+            *keys,
+            np.where(np.concatenate([instant, instant]), 0, is_start),
+            moment,
+            np.tile(queue, 2),
+        )
+    )
+    leaving = order < n
+    at = np.maximum.accumulate(np.where(leaving, np.arange(2 * n), -1))
+    found = np.full(program.num_tasks, -1, dtype=np.int64)
+    asks = np.flatnonzero(~leaving & (at >= 0))
+    who, mate = tasks[order[asks] - n], tasks[order[at[asks]]]
+    fits = (program.queue[who] == program.queue[mate]) & (who != mate)
+    fits &= np.abs(times.release[mate] - times.start[who]) <= CLOSE * np.maximum(times.start[who], 1e-30)
+    found[who[fits]] = mate[fits]
+    return found
 
 
-def _uses(trace: Trace, task: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    p = trace.program
-    row = slice(p.use_ptr[task], p.use_ptr[task + 1])
-    return p.use_link[row], p.use_coefficient[row]
-
-
-def _alone(trace: Trace, task: int) -> float:
-    """Seconds the fluid phase takes with all links to itself."""
-    p = trace.program
-    links, coefficients = _uses(trace, task)
-    rate = min([float(p.rate_cap[task]), *(p.capacity[links] / coefficients)])
-    return float(p.work[task] / rate) if rate > 0 and p.work[task] > 0 else 0.0
-
-
-def _transfer_words(trace: Trace, task: int, kind: int) -> str:
-    """Name the link that limits a transfer: the one it alone would fill first."""
-    if kind == KIND["join"]:
-        return "waiting"
-    links, coefficients = _uses(trace, task)
-    if not len(links):
-        return "latency"
-    tightest = int(links[np.argmax(coefficients / trace.program.capacity[links])])
-    return _words(trace)[tightest]
-
-
-def _words(trace: Trace) -> dict[int, str]:
-    return {link: LINK_WORDS[kind] for (kind, _), link in trace.fabric.of.items()}
+def _collective_calls(trace: Trace | None) -> int | None:
+    if trace is None:
+        return None
+    calls = int((trace.table.kind == KIND["collective"]).sum())
+    return calls // max(1, len(trace.iteration_ends))

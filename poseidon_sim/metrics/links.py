@@ -1,4 +1,4 @@
-"""What every link carried, how busy it was, and what nodes sent."""
+"""What every link carried, how busy it was, and what nodes sent and received."""
 
 from __future__ import annotations
 
@@ -40,9 +40,37 @@ class LinkUse:
     capacity: float
     utilisation: float
 
+    @property
+    def name(self) -> str:
+        """What people call it.
+
+        >>> LinkUse("nic_in", "node 3", 1e6, 1e9, 0.5).name
+        'node port in, node 3'
+        """
+        return f"{link_words(self.kind)}, {self.where}"
+
+
+@dataclass(frozen=True)
+class NodeTraffic:
+    """Bytes that each of `nodes` equal nodes sends and receives over the network in one iteration."""
+
+    where: str
+    nodes: int
+    sent: float
+    received: float
+
+
+def link_words(kind: str) -> str:
+    """Return what people call a kind of link; an unknown kind goes by its own name.
+
+    >>> link_words("leaf_up")
+    'leaf uplink'
+    """
+    return LINK_WORDS.get(kind, kind.replace("_", " "))
+
 
 def link_uses(trace: Trace, step_time: float) -> list[LinkUse]:
-    """Return every link's use in one iteration, busiest first."""
+    """Return every link's use in one iteration, busiest first; `step_time` is in seconds."""
     fabric, amounts = trace.fabric, trace.link_amounts()
     found = []
     for (kind, index), link in fabric.of.items():
@@ -53,9 +81,29 @@ def link_uses(trace: Trace, step_time: float) -> list[LinkUse]:
     return sorted(found, key=lambda use: (-use.utilisation, use.kind, use.where))
 
 
+def node_traffic(trace: Trace) -> list[NodeTraffic]:
+    """Return the bytes that nodes of each class send and receive in one iteration, in order of classes."""
+    fabric, amounts = trace.fabric, trace.link_amounts()
+
+    def carried(kind: str, index: int) -> float:
+        link = fabric.link(kind, index)
+        return float(amounts[link]) if link >= 0 else 0.0
+
+    return [
+        NodeTraffic(class_label(c), c.count, carried("nic_out", c.index), carried("nic_in", c.index))
+        for c in fabric.classes
+    ]
+
+
 def bytes_sent(trace: Trace) -> tuple[float, float]:
     """Return bytes one node sends over the network in one iteration: (mean over all nodes, busiest node)."""
-    fabric, amounts = trace.fabric, trace.link_amounts()
-    counts = [c.count for c in fabric.classes]
-    sent = [float(amounts[link]) if (link := fabric.link("nic_out", c.index)) >= 0 else 0.0 for c in fabric.classes]
-    return sum(n * s for n, s in zip(counts, sent, strict=True)) / sum(counts), max(sent)
+    return _mean_and_most([(t.nodes, t.sent) for t in node_traffic(trace)])
+
+
+def bytes_received(trace: Trace) -> tuple[float, float]:
+    """Return bytes one node receives in one iteration: (mean over all nodes, busiest node)."""
+    return _mean_and_most([(t.nodes, t.received) for t in node_traffic(trace)])
+
+
+def _mean_and_most(rows: list[tuple[int, float]]) -> tuple[float, float]:
+    return sum(n * amount for n, amount in rows) / sum(n for n, _ in rows), max(amount for _, amount in rows)

@@ -51,7 +51,9 @@ def step_metrics(trace: Trace, batch_sizes: npt.NDArray[np.float64]) -> StepMetr
     return StepMetrics(float(samples.sum() / throughput), throughput, *(float(x) for x in mean))
 
 
-def _worker_times(trace: Trace, worker: int, window: tuple[float, float]) -> tuple[float, float, float, float]:
+def _worker_times(
+    trace: Trace, worker: int, window: tuple[float, float]
+) -> tuple[float, float, float, float]:
     node = int(trace.fabric.workers[worker])
     busy = _busy(trace, node, COMPUTE_KINDS, window)
     moving = _busy(trace, node, TRANSFER_KINDS, window)
