@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .spec import NetworkSpec
+from .spec import MIN_BURST, NetworkSpec
 
 
 class NetworkError(RuntimeError):
@@ -94,7 +94,7 @@ def emulated_network(spec: NetworkSpec) -> Iterator[Network]:
 
 
 def _build(network: Network) -> None:
-    spec, segment = network.spec, max(1600, min(65_000, network.spec.burst - 600))
+    spec, segment = network.spec, MIN_BURST - 600
     _batch("ip", [f"netns add {name}" for name in (*network.namespaces, *network.switches)])
     for switch in network.switches:
         _batch("ip", ["link set lo up", "link add bridge0 type bridge", "link set bridge0 up"], switch)
@@ -127,7 +127,7 @@ def _attach(switch: str, device: str, segment: int) -> None:
 
 def _shape(namespace: str, device: str, rate: float, spec: NetworkSpec) -> None:
     bits = round(rate * 8)
-    _batch("tc", [f"qdisc add dev {device} root tbf rate {bits}bit burst {spec.burst} limit {spec.queue}"], namespace)
+    _batch("tc", [f"qdisc add dev {device} root tbf rate {bits}bit burst {spec.burst(rate)} limit {spec.queue}"], namespace)
 
 
 def _steer(namespace: str) -> None:

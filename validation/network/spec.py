@@ -7,6 +7,9 @@ from dataclasses import dataclass
 #: Share of the wire that carries payload: 1448 bytes of payload in each 1514-byte frame (TCP with time stamps).
 PAYLOAD_SHARE = 1448 / 1514
 
+#: Smallest token bucket, bytes. Segments handed down by the hosts are kept below it, so that none must be cut up.
+MIN_BURST = 17_000
+
 
 @dataclass(frozen=True)
 class Port:
@@ -23,14 +26,15 @@ class NetworkSpec:
     Parameters
     ----------
     ports : one per node.
-    burst : bytes that pass a port unshaped after idle time (bucket size); segments handed down are kept below it.
+    burst_time : seconds of the port's rate that pass unshaped after idle time (the bucket's size, but never less than
+        `MIN_BURST`); it must exceed the lateness of the kernel's timers or tokens are lost.
     queue : bytes a port's queue holds before it drops.
     leaves : index of the leaf switch (0 or 1) of every node, or () for a single switch.
     uplink : wire bytes/s of the line between the two leaf switches, each direction; needed with two leaves.
     """
 
     ports: tuple[Port, ...]
-    burst: int = 17_000
+    burst_time: float = 4e-4
     queue: int = 32_000_000
     leaves: tuple[int, ...] = ()
     uplink: float | None = None
@@ -47,6 +51,10 @@ class NetworkSpec:
     def switches(self) -> int:
         """How many leaf switches there are."""
         return 2 if len(set(self.leaves)) == 2 else 1
+
+    def burst(self, rate: float) -> int:
+        """Bytes in the token bucket of a port of `rate` bytes/s."""
+        return max(MIN_BURST, round(rate * self.burst_time))
 
     def leaf_of(self, node: int) -> int:
         """The leaf switch of a node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -131,21 +132,20 @@ def _stop(processes: list[subprocess.Popen[str]]) -> None:
                 process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None and not stream.closed:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
 
 
 def _result(job: Job, results: list[dict[str, Any]], drops: int, retransmits: int) -> RunResult:
     cores = os.cpu_count() or 1
     cpu = results[0]["host_cpu"]
     total = max(1, sum(cpu))
+    idle = cpu[1] + cpu[3] + cpu[4] if cpu else 0  # nice counts as idle: the spinners of `awake_processors`
     seconds = max(r["loop_s"] for r in results)
     sent = sum(r["sent_bytes"] for r in results) / (job.warm_up + job.iterations)
     return RunResult(
         job, _step_times(job, results), sent, sum(r["loop_cpu_s"] for r in results) / seconds / cores,
-        1 - (cpu[3] + cpu[4]) / total if cpu else -1.0, cpu[7] / total if cpu else -1.0, drops, retransmits, tuple(results),
+        1 - idle / total if cpu else -1.0, cpu[7] / total if cpu else -1.0, drops, retransmits, tuple(results),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Speaks with the launcher over stdin and stdout, a JSON line at a time: job in, p
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -161,10 +162,8 @@ def main() -> None:
 
 def set_real_time() -> None:
     """Ask for round-robin real-time priority; without the privilege nothing changes."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
-    except (OSError, AttributeError):
-        pass
 
 
 def say(**values: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 
@@ -112,6 +113,6 @@ def buckets_of(job: Job, model: Model) -> tuple[list[tuple[int, int]], list[list
     for layer, spec in enumerate(job.layers):
         edges = int(model.first[layer]) + np.concatenate([[0], np.cumsum(spec.tensors)])
         own = list(range(len(buckets), len(buckets) + len(spec.tensors)))
-        buckets += [(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+        buckets += [(int(a), int(b)) for a, b in pairwise(edges)]
         of_layer.append(own[::-1])
     return buckets, of_layer

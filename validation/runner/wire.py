@@ -6,6 +6,7 @@ byte is in, or a stated delay later; the connection goes on meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import queue
@@ -199,10 +200,8 @@ def tune(sock: socket.socket, socket_buffer: int | None) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     congestion = getattr(socket, "TCP_CONGESTION", None)
     if congestion is not None:
-        try:
+        with contextlib.suppress(OSError):  # else the system's own choice stays
             sock.setsockopt(socket.IPPROTO_TCP, congestion, b"cubic")
-        except OSError:
-            pass  # the system's own choice stays
     if socket_buffer:
         set_buffers(sock, socket_buffer)
 

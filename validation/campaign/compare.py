@@ -1,0 +1,175 @@
+"""Predict every measured case and print measured, predicted and error.
+
+    python -m validation.campaign.compare [--measured FILE] [--all] [--output FILE]
+
+Nothing is fitted on the cases: the simulator is told the stated compute times and message delay, and of the network what
+`calibrate` measured without training. Cases are trusted by noise and load alone (`trusted`), never by agreement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+import poseidon_sim as ps
+
+from .cases import Case
+from .nets import NETS
+from .run import MEASURED
+
+MOST_CPU = 0.35
+MOST_VARIATION = 0.03
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One case: measured and predicted seconds per step, and how far the repetitions spread (std / mean)."""
+
+    case: Case
+    measured: float
+    predicted: float
+    spread: float
+    own_cpu: float
+    host_busy: float
+    drops: int
+    repetitions: int
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether noise and load were low enough: no drops, the runner under 35 % of the CPU, spread under 3 %."""
+        return self.drops == 0 and self.own_cpu < MOST_CPU and self.spread < MOST_VARIATION
+
+
+def workload(case: Case) -> ps.Workload:
+    """The case's network for the simulator."""
+    layers = tuple(
+        ps.Layer(
+            x.name, "linear" if x.factor_shape else "conv", x.tensors, factor_shape=x.factor_shape,
+            forward_time=x.forward_time, backward_time=x.backward_time,
+        )
+        for x in NETS[case.net]
+    )  # fmt: skip
+    return ps.Workload(case.net, layers, source="made up for the campaign", batch_size=case.batch_size)
+
+
+def cluster(case: Case, calibration: dict[float, dict[str, float]]) -> ps.Cluster:
+    """The case's cluster for the simulator."""
+    rates = calibration[case.rate_mbit]
+    network = ps.Network(
+        bandwidth=case.rate_mbit * 1e6 / 8, efficiency=rates["payload_share"],
+        latency=rates["one_way_s"] + case.delay_ms * 1e-3, message_overhead=rates["message_overhead_s"],
+        **_leaves(case),
+    )  # fmt: skip
+    slow = case.slow_port_mbit * 1e6 / 8 if case.slow_port_mbit else None
+    last = ps.NodeGroup(1, slowdown=case.straggler, bandwidth=slow)
+    groups = (ps.NodeGroup(case.workers - 1), last) if slow or case.straggler != 1.0 else ()
+    return ps.Cluster(nodes=case.workers, network=network, groups=groups)
+
+
+def _leaves(case: Case) -> dict[str, float]:
+    if not case.uplink_mbit:
+        return {}
+    per_leaf = -(-case.workers // 2)
+    return {"nodes_per_leaf": per_leaf, "oversubscription": per_leaf * case.rate_mbit / case.uplink_mbit}
+
+
+def strategy(case: Case) -> ps.Strategy:
+    """The case's strategy for the simulator."""
+    if case.strategy == "parameter-server":
+        servers = case.servers if case.servers == "colocated" else int(case.servers)
+        return ps.ParameterServer(servers=servers, overlap=case.overlap, staleness=case.staleness)
+    if case.strategy == "all-reduce":
+        return ps.AllReduce(fusion=case.fusion, overlap=case.overlap)
+    kind = ps.Poseidon if case.strategy == "poseidon" else ps.SufficientFactorBroadcast
+    return kind(overlap=case.overlap)
+
+
+def predict(case: Case, calibration: dict[float, dict[str, float]]) -> float:
+    """Predicted seconds per step."""
+    return ps.simulate(workload(case), cluster(case, calibration), strategy(case), batch_size=case.batch_size).step_time
+
+
+def read_calibration(path: Path) -> dict[float, dict[str, float]]:
+    """What `calibrate` measured, by rate in Mbit/s."""
+    with path.open(encoding="utf-8") as file:
+        rows = [{key: float(value) for key, value in line.items()} for line in csv.DictReader(file)]
+    return {line["rate_mbit"]: line for line in rows}
+
+
+def read_cases(path: Path) -> dict[Case, list[dict[str, str]]]:
+    """Lines of the table of measurements by case."""
+    found: dict[Case, list[dict[str, str]]] = defaultdict(list)
+    kinds = {f.name: {"int": int, "float": float, "bool": lambda x: x == "True"}.get(str(f.type), str) for f in fields(Case)}
+    with path.open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            found[Case(**{name: kind(line[name]) for name, kind in kinds.items()})].append(line)
+    return found
+
+
+def compare(measured: Path, calibration: dict[float, dict[str, float]]) -> list[Comparison]:
+    """Predict every case of a table; the measured time is the median over the repetitions."""
+    out = []
+    for case, lines in read_cases(measured).items():
+        times = np.array([float(x["step_time_s"]) for x in lines])
+        out.append(Comparison(
+            case, float(np.median(times)), predict(case, calibration), float(times.std() / times.mean()),
+            statistics.median(float(x["own_cpu"]) for x in lines), statistics.median(float(x["host_busy"]) for x in lines),
+            max(int(x["drops"]) for x in lines), len(lines),
+        ))  # fmt: skip
+    return out
+
+
+def summary(rows: Iterable[Comparison]) -> list[str]:
+    """Median, 95th percentile and worst absolute error per strategy and over all, in per cent."""
+    by: dict[str, list[float]] = defaultdict(list)
+    for one in rows:
+        by[one.case.strategy].append(one.error)
+        by["all"].append(one.error)
+    lines = [f"{'strategy':<30}{'cases':>6}{'median':>8}{'p95':>8}{'worst':>8}{'bias':>8}"]
+    for name, errors in sorted(by.items()):
+        size = np.abs(errors) * 100
+        figures = (np.median(size), np.quantile(size, 0.95), size.max(), np.mean(errors) * 100)
+        lines.append(f"{name:<30}{len(errors):>6}" + "".join(f"{x:>8.2f}" for x in figures))
+    return lines
+
+
+def table(rows: Iterable[Comparison]) -> list[str]:
+    """One line per case."""
+    lines = [f"{'case':<52}{'measured ms':>12}{'predicted':>11}{'error %':>9}{'spread %':>9}{'cpu %':>7}{'host %':>7}"]
+    for one in rows:
+        note = "" if one.trusted else "  not trusted"
+        lines.append(
+            f"{one.case.name:<52}{one.measured * 1e3:>12.2f}{one.predicted * 1e3:>11.2f}{one.error * 100:>9.2f}"
+            f"{one.spread * 100:>9.2f}{one.own_cpu * 100:>7.1f}{one.host_busy * 100:>7.1f}{note}"
+        )
+    return lines
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measured", type=Path, default=MEASURED / "emulated.csv")
+    parser.add_argument("--calibration", type=Path, default=MEASURED / "emulated_network.csv")
+    parser.add_argument("--all", action="store_true", help="count cases that are not trusted, too, in the summary")
+    chosen = parser.parse_args()
+    rows = compare(chosen.measured, read_calibration(chosen.calibration))
+    kept = [one for one in rows if one.trusted or chosen.all]
+    print("\n".join(table(rows)))
+    print(f"\nabsolute error of the step time in per cent; {len(kept)} of {len(rows)} cases counted")
+    print("\n".join(summary(kept)))
+
+
+if __name__ == "__main__":
+    main()

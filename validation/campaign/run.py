@@ -1,0 +1,77 @@
+"""Run the campaign's cases on the emulated network and append what they measured to a table.
+
+    python -m validation.campaign.run [--first] [--repetitions 5] [--match WORD] [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from ..network import emulated_network, missing_requirements
+from ..runner import RunResult, awake_processors, run_job
+from .cases import Case, all_cases, first_cases
+
+MEASURED = Path(__file__).resolve().parents[1] / "measured"
+
+
+def row(case: Case, repetition: int, result: RunResult) -> dict[str, object]:
+    """One line of the table: the case, its conditions and what was measured (times in seconds)."""
+    return {
+        "case": case.name, **asdict(case), "repetition": repetition, "iterations": len(result.step_times),
+        "step_time_s": f"{result.step_time:.6f}", "mean_step_time_s": f"{result.mean_step_time:.6f}",
+        "min_step_time_s": f"{min(result.step_times):.6f}", "max_step_time_s": f"{max(result.step_times):.6f}",
+        "variation": f"{result.variation:.4f}", "sent_bytes": round(result.sent_bytes), "own_cpu": f"{result.own_cpu:.3f}",
+        "host_busy": f"{result.host_busy:.3f}", "host_steal": f"{result.host_steal:.4f}",
+        "load_average": f"{os.getloadavg()[0]:.2f}", "drops": result.drops, "retransmits": result.retransmits,
+        "cores": os.cpu_count(), "kernel": platform.release(), "taken": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }  # fmt: skip
+
+
+def append(path: Path, line: dict[str, object]) -> None:
+    """Add a line to a CSV file, with the head if it is new."""
+    fresh = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(line), lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow(line)
+
+
+def measure(case: Case, iterations: int = 8) -> RunResult:
+    """Run one case once, on a network made for it."""
+    with emulated_network(case.network()) as network:
+        return run_job(case.job(iterations), network)
+
+
+def main() -> None:
+    """Run the chosen cases, repetition by repetition, so that slow drifts of the host spread over all cases."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", action="store_true", help="only the first twenty cases")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--match", default="", help="only cases whose name contains this")
+    parser.add_argument("--output", type=Path, default=MEASURED / "emulated.csv")
+    chosen = parser.parse_args()
+    problem = missing_requirements()
+    if problem:
+        raise SystemExit(f"the campaign cannot run: {problem}")
+    cases = [c for c in (first_cases() if chosen.first else all_cases()) if chosen.match in c.name]
+    with awake_processors():
+        for repetition in range(chosen.repetitions):
+            for case in cases:
+                try:
+                    line = row(case, repetition, measure(case))
+                except RuntimeError as error:
+                    print(f"{case.name}: failed, {error}", flush=True)
+                    continue
+                append(chosen.output, line)
+                print(*(line[k] for k in ("case", "step_time_s", "variation", "own_cpu", "host_busy", "drops")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
