@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from poseidon_sim.cluster import Cluster, Gpu, Host, Network, NodeGroup
     from poseidon_sim.cluster.catalog import gpu, link, list_gpus, list_links
+    from poseidon_sim.collective import collective_algorithm, list_collectives
     from poseidon_sim.errors import (
         CheckError,
         InfeasibleError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.one_bit import OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon, best_scheme
-    from poseidon_sim.strategy.registry import list_strategies
+    from poseidon_sim.strategy.registry import list_strategies, strategy_class
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast
     from poseidon_sim.workload.layer import Layer, Workload
     from poseidon_sim.workload.load import list_models, load_model
@@ -68,10 +69,12 @@ _PUBLIC = {
     "Workload": "workload.layer",
     "advise": "planner",
     "best_scheme": "strategy.poseidon",
+    "collective_algorithm": "collective",
     "check_strategy": "laws",
     "compare": "planner",
     "gpu": "cluster.catalog",
     "link": "cluster.catalog",
+    "list_collectives": "collective",
     "list_gpus": "cluster.catalog",
     "list_links": "cluster.catalog",
     "list_models": "workload.load",
@@ -80,6 +83,7 @@ _PUBLIC = {
     "load_scenario": "scenario",
     "record": "simulation",
     "simulate": "simulation",
+    "strategy_class": "strategy.registry",
     "sweep": "planner",
 }
 

@@ -19,4 +19,6 @@ def algorithm(name: str) -> Collective:
     return _ALGORITHMS[name]
 
 
-__all__ = ["Collective", "Message", "Ring", "algorithm", "list_algorithms"]
+collective_algorithm, list_collectives = algorithm, list_algorithms
+
+__all__ = ["Collective", "Message", "Ring", "algorithm", "collective_algorithm", "list_algorithms", "list_collectives"]

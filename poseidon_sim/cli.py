@@ -1,0 +1,274 @@
+"""The command line: a thin face on the public names. Answers on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from poseidon_sim.errors import InputError, PoseidonSimError, nearest, unknown_name
+
+app = typer.Typer(
+    help="Predict how distributed deep-learning training scales, before buying the cluster.",
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+
+Changes = Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="changes, e.g. nodes=16 cluster.network.bandwidth=40Gbit/s")]  # noqa: UP045
+ScenarioPath = Annotated[str, typer.Argument(metavar="SCENARIO", help="scenario file (YAML or TOML), or - for standard input")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False, default=str))
+
+
+def _load(scenario: str, changes: list[str] | None) -> Any:
+    from poseidon_sim.scenario import load_scenario, parse_changes
+
+    return load_scenario(scenario, **parse_changes(changes or []))
+
+
+@app.command()
+def simulate(
+    scenario: ScenarioPath,
+    changes: Changes = None,
+    as_json: Json = False,
+    timeline: Annotated[Optional[Path], typer.Option(metavar="FILE", help="write a timeline for the Perfetto UI (.json or .json.gz)")] = None,  # noqa: UP045
+    engine: Annotated[str, typer.Option(help="auto, reference or fast")] = "auto",
+    detail: Annotated[str, typer.Option(help="folded, nodes or rounds")] = "folded",
+    check: Annotated[bool, typer.Option("--check", help="assert the engine's invariants")] = False,
+) -> None:
+    """Predict one scenario: step time, throughput, where the time goes and what limits it."""
+    from poseidon_sim.simulation import simulate as run_simulation
+
+    run = run_simulation(_load(scenario, changes), engine=engine, detail=detail, check=check)
+    if timeline is not None:
+        run.save_timeline(_writable(timeline))
+        _say(f"timeline written to {timeline}; open it at ui.perfetto.dev")
+    if as_json:
+        for text in run.warnings:
+            _say(f"warning: {text}")
+        _print_json(run.to_dict())
+    else:
+        print(run)
+
+
+@app.command()
+def compare(
+    scenario: ScenarioPath,
+    changes: Changes = None,
+    strategies: Annotated[str, typer.Option(help="names, separated by commas")] = "",
+    as_json: Json = False,
+) -> None:
+    """Rank strategies on one scenario."""
+    from poseidon_sim.planner import CANDIDATES
+    from poseidon_sim.planner import compare as compare_strategies
+    from poseidon_sim.report.tables import compare_text
+    from poseidon_sim.strategy.registry import strategy_class
+
+    names = [name.strip() for name in strategies.split(",") if name.strip()] or list(CANDIDATES)
+    for name in names:
+        strategy_class(name)
+    runs = compare_strategies(_load(scenario, changes), names)
+    if as_json:
+        _print_json({"ranking": [run.to_dict() for run in runs], "winner": runs[0].strategy.name})
+    else:
+        print(compare_text(runs))
+
+
+@app.command()
+def sweep(
+    scenario: ScenarioPath,
+    grid: Annotated[list[str], typer.Argument(metavar="KEY=V1,V2,...", help="values of each axis, e.g. nodes=1,2,4 strategy=poseidon,all-reduce")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="folder for results.csv; an unfinished sweep there is resumed")],
+    jobs: Annotated[int, typer.Option(help="worker processes")] = 1,
+) -> None:
+    """Simulate every combination of a grid; finished rows survive an interruption."""
+    from poseidon_sim.planner import sweep as run_sweep
+    from poseidon_sim.scenario import load_scenario, parse_grid
+
+    axes = parse_grid(grid)
+    base = load_scenario(scenario)
+    _writable(out / "results.csv")
+    path = run_sweep(base.raw, axes, out, jobs=jobs, progress=_progress if sys.stderr.isatty() else None)
+    failed = _count_errors(path)
+    _say(f"{path}" + (f" ({failed} rows could not be simulated; see the column error)" if failed else ""))
+    print(path)
+
+
+def _progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done}/{total} scenarios", end=end, file=sys.stderr, flush=True)
+
+
+def _count_errors(path: Path) -> int:
+    import csv
+
+    with open(path, newline="", encoding="utf-8") as lines:
+        return sum(1 for row in csv.DictReader(lines) if row["error"])
+
+
+@app.command()
+def plot(
+    source: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="a sweep's folder, its results.csv, or a scenario (timeline)")],
+    kind: Annotated[str, typer.Option(help="scaling, breakdown, timeline, winner or traffic")] = "scaling",
+    out: Annotated[Optional[Path], typer.Option("-o", "--out", help="picture to write (.png); an .svg and a .csv go beside it")] = None,  # noqa: UP045
+) -> None:
+    """Draw a figure from a sweep or a scenario."""
+    from poseidon_sim.report.plots import KINDS, plot_file
+
+    if kind not in KINDS:
+        raise unknown_name("kind of figure", kind, KINDS)
+    if out is not None:
+        _writable(out)
+    print(plot_file(source, kind, out))
+
+
+@app.command()
+def advise(
+    scenario: ScenarioPath,
+    changes: Changes = None,
+    nodes: Annotated[str, typer.Option(help="candidate sizes, e.g. 4,8,16")] = "",
+    networks: Annotated[str, typer.Option(help="candidate networks, e.g. 10Gbit/s,40Gbit/s")] = "",
+    strategies: Annotated[str, typer.Option(help="candidate strategies; the exact ones if not given")] = "",
+    objective: Annotated[str, typer.Option(help="throughput, cost or time")] = "throughput",
+    as_json: Json = False,
+) -> None:
+    """Say which strategy to pick on which cluster, by what margin, and where the answer changes."""
+    from poseidon_sim.planner import advise as give_advice
+    from poseidon_sim.scenario import parse_grid
+
+    def values(option: str, name: str) -> list[Any] | None:
+        return parse_grid([f"{name}={option}"])[name] if option else None
+
+    sizes = values(nodes, "nodes")
+    for size in sizes or []:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InputError(f"--nodes {nodes}: {size!r} is not a number of nodes; write whole numbers, for example 4,8,16")
+    advice = give_advice(_load(scenario, changes), sizes, values(networks, "networks"), values(strategies, "strategies"), objective)
+    if as_json:
+        _print_json(advice.to_dict())
+    else:
+        print(advice)
+
+
+@app.command(name="list")
+def list_names(
+    what: Annotated[str, typer.Argument(help="models, gpus, links, strategies or collectives")],
+    as_json: Json = False,
+) -> None:
+    """List what the toolkit knows by name."""
+    from poseidon_sim.report.catalog import CATALOGS, catalog
+
+    if what not in CATALOGS:
+        raise unknown_name("list", what, CATALOGS)
+    rows = catalog(what)
+    if as_json:
+        _print_json(rows)
+        return
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        print(f"{row['name']:<{width}}  {row['summary']}")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="an experiment, or all")] = "all",
+    out: Annotated[Path, typer.Option("-o", "--out", help="folder for tables and pictures")] = Path("out"),
+) -> None:
+    """Run a paper's experiment: published, predicted, error, and whether a row was used to fit."""
+    from poseidon_sim.report.scripts import run_scripts
+
+    raise typer.Exit(run_scripts("experiments", name, out))
+
+
+@app.command()
+def validate(
+    name: Annotated[str, typer.Argument(help="a comparison, or all")] = "all",
+    as_json: Json = False,
+) -> None:
+    """Hold predictions against measurements that ship with the toolkit."""
+    from poseidon_sim.report.scripts import run_scripts
+
+    raise typer.Exit(run_scripts("validation", name, Path("out"), as_json=as_json))
+
+
+def _writable(path: Path) -> Path:
+    """Refuse an output path that cannot be written before any work is done."""
+    folder = path.parent if path.suffix else path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot write there ({error.strerror}); give another place") from None
+    if not os.access(folder, os.W_OK) or path.is_dir():
+        raise InputError(f"{path}: cannot write there; give another place")
+    return path
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+) -> None:
+    if version:
+        from poseidon_sim import __version__
+
+        print(f"poseidon-sim {__version__}")
+        raise typer.Exit()
+
+
+def main() -> None:
+    """Entry point: run a command and turn every outcome into the stated exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return its exit code: 0 fine, 1 check failed, 2 bad input, 3 unreadable, 4 infeasible, 130 interrupted."""
+    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
+
+    debug = "--debug" in arguments
+    try:
+        result = app([a for a in arguments if a != "--debug"], standalone_mode=False)
+        sys.stdout.flush()
+        return int(result or 0)
+    except PoseidonSimError as error:
+        if debug:
+            raise
+        _say(f"error: {error}")
+        return error.exit_code
+    except usage_error as error:
+        _say(f"error: {_usage(error)}")
+        return 2
+    except (typer.Abort, KeyboardInterrupt):
+        _say("interrupted; finished rows of a sweep are kept")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if debug:
+            raise
+        _say(f"error: {error.filename or 'a file'}: {error.strerror}; give another place")
+        return 3
+
+
+def _usage(error: Any) -> str:
+    """Add the nearest command to click's message about an unknown one."""
+    message = str(error.format_message())
+    known = [command.name or (command.callback.__name__ if command.callback else "") for command in app.registered_commands]
+    if "No such command" in message:
+        given = message.split("'")[1]
+        close = nearest(given, known)
+        return f"unknown command {given!r}" + (f"; did you mean {close!r}?" if close else ".") + f" Known: {', '.join(sorted(known))}"
+    return message
+
+
+if __name__ == "__main__":
+    main()
