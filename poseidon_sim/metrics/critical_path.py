@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from poseidon_sim.cluster.build import class_label
 from poseidon_sim.metrics.blame import WAITING, pieces, subject_of, subject_words
+from poseidon_sim.metrics.links import link_words
 from poseidon_sim.plan.record import KIND
 from poseidon_sim.trace import Trace
 
@@ -21,6 +23,8 @@ Ints = npt.NDArray[np.int64]
 CLOSE = 1e-9
 #: the second-largest blame is named too when the largest is below and it is above these shares of the step
 MOSTLY, NOTABLE = 0.8, 0.15
+#: a link that carries this many times the mean of its kind is named with its node
+UNEVEN = 1.3
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def bottleneck(blame: dict[str, float], trace: Trace | None = None) -> str:
     """Say in words what limits the step: the largest blame and its share, and the second when it matters.
 
     A link's own transfers and the contention on it count together. `trace` adds the number of collective
-    calls.
+    calls and, when one node's link carries much more than the others', that node.
 
     >>> bottleneck({"compute": 0.9, "transfer: node port in": 0.1})
     'compute (90% of the step)'
@@ -108,7 +112,8 @@ def bottleneck(blame: dict[str, float], trace: Trace | None = None) -> str:
         by_subject[subject_of(name)] = by_subject.get(subject_of(name), 0.0) + seconds / total
     ranked = sorted(by_subject.items(), key=lambda item: (-item[1], item[0]))
     first, share = ranked[0]
-    text = f"{subject_words(first, _collective_calls(trace))} ({share:.0%} of the step)"
+    place = _place(trace, first)
+    text = f"{subject_words(first, _collective_calls(trace))}{place} ({share:.0%} of the step)"
     if share < MOSTLY and ranked[1][1] > NOTABLE:
         text += f", then {subject_words(ranked[1][0], _collective_calls(trace))} ({ranked[1][1]:.0%})"
     return text
@@ -195,3 +200,18 @@ def _collective_calls(trace: Trace | None) -> int | None:
         return None
     calls = int((trace.table.kind == KIND["collective"]).sum())
     return calls // max(1, len(trace.iteration_ends))
+
+
+def _place(trace: Trace | None, subject: str) -> str:
+    """Name the node whose link of this kind carries much more than the mean, if there is one."""
+    if trace is None:
+        return ""
+    fabric, amounts = trace.fabric, trace.link_amounts()
+    links = {index: link for (kind, index), link in fabric.of.items() if link_words(kind) == subject}
+    classes = {index: fabric.classes[index] for index in links} if "leaf" not in subject else {}
+    if len(classes) < 2:
+        return ""
+    busy = {index: float(amounts[link] / fabric.capacities[link]) for index, link in links.items()}
+    mean = sum(busy[i] * c.count for i, c in classes.items()) / sum(c.count for c in classes.values())
+    most = max(busy, key=lambda index: busy[index])
+    return f" of {class_label(classes[most])}" if busy[most] > UNEVEN * mean else ""

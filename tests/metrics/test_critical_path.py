@@ -170,6 +170,14 @@ def test_the_sentence_counts_the_calls_of_a_collective() -> None:
     )
 
 
+def test_the_sentence_names_a_node_whose_port_carries_much_more_than_the_others() -> None:
+    # one server apart sends to and receives from four workers: its port carries four times theirs
+    cluster = ps.Cluster(nodes=4, gpu=TITAN, network=ps.Network(1.25e8), pcie=12e9)
+    trace = ps.simulate("vgg19", cluster, ps.ParameterServer(servers=1), batch_size=32).trace
+    assert "of server 4 (" in bottleneck(blame_shares(trace), trace)
+    assert "of server" not in bottleneck(blame_shares(trace))
+
+
 def test_a_hundred_thousand_tasks_take_less_than_a_second() -> None:
     cluster = ps.Cluster(nodes=48, gpu=TITAN, network=ETHERNET, pcie=12e9)
     trace = ps.simulate("vgg19", cluster, "parameter-server", batch_size=32, detail="nodes").trace

@@ -1,4 +1,4 @@
-"""The timeline is a sound Chrome trace: names, spans that fit their lanes, counters, arrows; always the same."""
+"""The timeline is a sound Chrome trace: named lanes, spans that fit, counters, arrows; always the same."""
 
 from __future__ import annotations
 
