@@ -148,7 +148,11 @@ class Fabric:
         self._add("nic_in", c.index, goodput, label)
         if network.incast:
             self.curves[self.link("nic_in", c.index)] = tuple((k, share * goodput) for k, share in network.incast)
-        self._add("channel", c.index, self.cluster.host.channel_bandwidth, label)
+        host = self.cluster.host
+        self._add("channel", c.index, host.channel_bandwidth, label)
+        if host.channel_bandwidth is not None and host.channel_sharing:
+            whole = host.channel_bandwidth
+            self.curves[self.link("channel", c.index)] = tuple((k, share * whole) for k, share in host.channel_sharing)
 
     def _add_leaves(self, network: Network) -> None:
         if network.oversubscription <= 1.0:

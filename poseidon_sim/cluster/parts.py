@@ -94,6 +94,8 @@ class Host:
     reduce_bandwidth : bytes/s at which the host sums incoming gradients, or None (costs nothing).
     channel_bandwidth : bytes/s that the communication software of a node can push through, both directions
         together (serialisation, memory copies), or None.
+    channel_sharing : points (messages in the channel at once, share of `channel_bandwidth` left), or () for none: one
+        thread that serves many connections spends time on polling and switching between them.
     memory_bandwidth : bytes/s that all staging traffic of a node shares, or None.
     channels : messages a node's communication software handles at once, or None for one channel per peer.
     send_buffer : bytes per connection that the system takes off a sending thread's hands (socket buffer), or None.
@@ -102,6 +104,7 @@ class Host:
     copy_bandwidth: float | None = None
     reduce_bandwidth: float | None = None
     channel_bandwidth: float | None = None
+    channel_sharing: tuple[tuple[float, float], ...] = ()
     memory_bandwidth: float | None = None
     channels: int | None = None
     send_buffer: float | None = None

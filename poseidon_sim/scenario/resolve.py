@@ -47,7 +47,9 @@ def cluster(spec: ClusterSpec) -> Cluster:
         lanes = parse_rate(spec.pcie, "cluster.pcie")
     template = NODE_ALIASES.get(template, template)
     if template not in NODE_TEMPLATES:
-        raise unknown_name("node template in cluster.pcie (or cluster.node)", template, [*NODE_TEMPLATES, "nvlink"])
+        raise unknown_name(
+            "node template in cluster.pcie (or cluster.node)", template, [*NODE_TEMPLATES, "nvlink"]
+        )
     groups = tuple(_group(g, f"cluster.groups[{i}]") for i, g in enumerate(spec.groups or []))
     return Cluster(
         nodes=spec.nodes, gpus_per_node=spec.gpus_per_node, gpu=_gpu(spec.gpu, "cluster.gpu"),
@@ -100,41 +102,62 @@ def _host(spec: HostSpec | None) -> Host:
         for field in ("copy_bandwidth", "reduce_bandwidth", "channel_bandwidth", "memory_bandwidth")
     }
     return Host(
-        **rates, channels=spec.channels, send_buffer=_maybe(parse_size, spec.send_buffer, "cluster.host.send_buffer")
+        **rates,
+        channels=spec.channels,
+        channel_sharing=_points(spec.channel_sharing, "cluster.host.channel_sharing"),
+        send_buffer=_maybe(parse_size, spec.send_buffer, "cluster.host.send_buffer"),
     )
 
 
 def _network(spec: str | NetworkSpec | None, nodes: int) -> Network | None:
     if spec is None:
         if nodes > 1:
-            raise InputError(f"cluster.nodes={nodes} but no cluster.network; write network: 10 Gbit/s, or {{bandwidth: ...}}")
+            raise InputError(
+                f"cluster.nodes={nodes} but no cluster.network; write network: 10 Gbit/s, or {{bandwidth: ...}}"
+            )
         return None
     if isinstance(spec, str):
-        spec = NetworkSpec(bandwidth=spec) if spec[:1].isdigit() and spec not in list_links() else NetworkSpec(link=spec)
+        spec = (
+            NetworkSpec(bandwidth=spec)
+            if spec[:1].isdigit() and spec not in list_links()
+            else NetworkSpec(link=spec)
+        )
     where = "cluster.network"
     base = catalog_link(spec.link) if spec.link is not None else None
     if spec.bandwidth is None and base is None:
         raise InputError(f"{where}.bandwidth is missing; write bandwidth: 10 Gbit/s, or link: 10gbe-tcp")
-    bandwidth = parse_rate(spec.bandwidth, f"{where}.bandwidth") if base is None or spec.bandwidth is not None else base.bandwidth
+    bandwidth = (
+        parse_rate(spec.bandwidth, f"{where}.bandwidth")
+        if base is None or spec.bandwidth is not None
+        else base.bandwidth
+    )
     latency = _maybe(parse_time, spec.latency, f"{where}.latency", allow_zero=True)
     efficiency = _maybe(parse_share, spec.efficiency, f"{where}.efficiency")
     return Network(
         bandwidth=bandwidth,
         latency=latency if latency is not None else (base.latency if base else 0.0),
         efficiency=efficiency if efficiency is not None else (base.efficiency if base else 1.0),
-        message_overhead=_maybe(parse_time, spec.message_overhead, f"{where}.message_overhead", allow_zero=True) or 0.0,
-        collective_overhead=_maybe(parse_time, spec.collective_overhead, f"{where}.collective_overhead", allow_zero=True) or 0.0,
+        message_overhead=_maybe(
+            parse_time, spec.message_overhead, f"{where}.message_overhead", allow_zero=True
+        )
+        or 0.0,
+        collective_overhead=_maybe(
+            parse_time, spec.collective_overhead, f"{where}.collective_overhead", allow_zero=True
+        )
+        or 0.0,
         oversubscription=spec.oversubscription or 1.0,
         nodes_per_leaf=spec.nodes_per_leaf,
-        incast=_incast(spec.incast, f"{where}.incast"),
+        incast=_points(spec.incast, f"{where}.incast"),
         pair_bandwidth=_matrix(spec.pair_bandwidth, nodes, f"{where}.pair_bandwidth"),
     )
 
 
-def _incast(points: list[tuple[float, float]] | None, name: str) -> tuple[tuple[float, float], ...]:
+def _points(points: list[tuple[float, float]] | None, name: str) -> tuple[tuple[float, float], ...]:
     for flows, share in points or ():
         if not (math.isfinite(flows) and flows >= 1 and 0 < share <= 1):
-            raise InputError(f"{name}=[{flows}, {share}]: flows must be at least 1 and the share above 0 and at most 1")
+            raise InputError(
+                f"{name}=[{flows}, {share}]: flows must be at least 1 and the share above 0 and at most 1"
+            )
     if points and [p[0] for p in points] != sorted({p[0] for p in points}):
         raise InputError(f"{name}: the numbers of flows must rise from point to point")
     return tuple(points or ())
@@ -144,7 +167,9 @@ def _matrix(rows: list[list[Any]] | None, nodes: int, name: str) -> tuple[tuple[
     if rows is None:
         return None
     if len(rows) != nodes or any(len(row) != nodes for row in rows):
-        raise InputError(f"{name} must have {nodes} rows of {nodes} rates, one for each ordered pair of nodes")
+        raise InputError(
+            f"{name} must have {nodes} rows of {nodes} rates, one for each ordered pair of nodes"
+        )
     return tuple(
         tuple(math.inf if i == j else parse_rate(rate, f"{name}[{i}][{j}]") for j, rate in enumerate(row))
         for i, row in enumerate(rows)
@@ -165,9 +190,13 @@ def strategy(given: str | Mapping[str, Any]) -> Strategy:
         if key not in known:
             close = nearest(str(key), known)
             hint = f"; did you mean {close!r}?" if close else ""
-            raise InputError(f"strategy.{key}: {name} has no such setting{hint} It has: {', '.join(sorted(known)) or 'none'}")
+            raise InputError(
+                f"strategy.{key}: {name} has no such setting{hint} It has: {', '.join(sorted(known)) or 'none'}"
+            )
         default = known[key].default
-        values[key] = _setting(f"strategy.{key}", key, value, hints[key], None if default is MISSING else default)
+        values[key] = _setting(
+            f"strategy.{key}", key, value, hints[key], None if default is MISSING else default
+        )
     return kind(**values)
 
 
@@ -193,5 +222,7 @@ def _setting(path: str, key: str, value: object, hint: object, default: object) 
         return None
     if value is None and hint is str:
         return "none"
-    wanted = {"<class 'str'>": "text", "<class 'float'>": "a number", "<class 'int'>": "a whole number"}.get(text, text)
+    wanted = {"<class 'str'>": "text", "<class 'float'>": "a number", "<class 'int'>": "a whole number"}.get(
+        text, text
+    )
     raise InputError(f"{path}={value!r} must be {wanted}")

@@ -64,6 +64,7 @@ class HostSpec(Strict):
     copy_bandwidth: Rate = None
     reduce_bandwidth: Rate = None
     channel_bandwidth: Rate = None
+    channel_sharing: list[tuple[float, float]] | None = Field(None, description="[[messages at once, share left], ...]")
     memory_bandwidth: Rate = None
     channels: Count | None = None
     send_buffer: Size = None
