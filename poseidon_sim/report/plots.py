@@ -1,7 +1,7 @@
 """Figures of sweeps: scaling, where the time goes, traffic, who wins where, predicted against measured.
 
-Each function takes a table (a pandas DataFrame with the columns of a sweep's results.csv), writes PNG, SVG
-and the plotted numbers as CSV under one stem, and returns the path of the PNG. matplotlib and pandas load when
+Each function takes a table (a DataFrame with the columns of a sweep's results.csv), writes PNG, SVG and
+the plotted numbers as CSV under one stem, and returns the path of the PNG. matplotlib and pandas load when
 one is called.
 """
 
@@ -153,10 +153,10 @@ def breakdown(
     names = [c for c in ("nodes", *axes_of(table)) if c in table and table[c].nunique() > 1]
     parts = facets(table, names, most=MOST_BARS)
     heights = [len(rows) for _, rows in parts]
+    longest = 1e3 * max(table["step_time_s"] if "step_time_s" in table else table["compute_time_s"])
     with style.styled():
         figure, axes = style.new_figure(9.0, 1.5 + 0.34 * sum(heights) + 0.42 * len(parts))
-        _breakdown_bars(axes[0], parts)
-        longest = 1e3 * max(table["step_time_s"] if "step_time_s" in table else table["compute_time_s"])
+        _breakdown_bars(axes[0], parts, longest)
         axes[0].set_xlim(0, 1.25 * longest)
         axes[0].set_xlabel("milliseconds per step (mean over GPUs)")
         style.heading(figure, title, "; ".join(x for x in ("predicted", constant(table), note) if x))
@@ -171,7 +171,7 @@ def breakdown(
     return style.save(figure, table[columns], path)
 
 
-def _breakdown_bars(axis: Any, parts: list[tuple[str, pd.DataFrame]]) -> None:
+def _breakdown_bars(axis: Any, parts: list[tuple[str, pd.DataFrame]], longest: float) -> None:
     place, places, labels = 0.0, [], []
     for name, rows in parts:
         if name:
@@ -192,7 +192,7 @@ def _breakdown_bars(axis: Any, parts: list[tuple[str, pd.DataFrame]]) -> None:
                 width = 1e3 * float(row.get(column, 0.0) or 0.0)
                 axis.barh(
                     place, width, left=left, height=0.72, color=colour, hatch=hatch, edgecolor="white",
-                    linewidth=0.5, label=words if width > 0 else None,
+                    linewidth=0.5, label=words if width > 1e-4 * longest else None,
                 )  # fmt: skip
                 left += width
             busy = float(row["compute_time_s"]) * 1e3 / left if left else 0.0

@@ -34,8 +34,9 @@ def winner(
     parts = facets(table, axes_of(table, ("nodes", "strategy", column)))
     cells = [(name, _winners(rows, column)) for name, rows in parts]
     ahead = {name for _, c in cells for name in c["winner"][~c["all_tie"]]}
-    ahead |= {name for _, c in cells for row in c["tied_with"][~c["all_tie"]] for name in row.split(" + ")}
-    look = style.looks([name for name in dict.fromkeys(table["strategy"]) if name in ahead])
+    tied = {name for _, c in cells for row in c["tied_with"][~c["all_tie"]] for name in row.split(" + ")}
+    order = list(dict.fromkeys(table["strategy"]))
+    look = style.looks([name for name in order if name in ahead])
     columns, rows_high = table[column].nunique(), table["nodes"].nunique()
     with style.styled():
         figure, axes = style.new_figure(
@@ -51,7 +52,7 @@ def winner(
         axes[0].set_ylabel("nodes")
         words = f"predicted; =: tie (within {TIE:.1%}); +x %: how much longer the next one's step is"
         style.heading(figure, title, "; ".join(x for x in (words, constant(table), note) if x))
-        _winner_legend(figure, look)
+        _winner_legend(figure, look, [name for name in order if name in tied - ahead])
     import pandas as pd
 
     return style.save(figure, pd.concat([c.assign(case=name) for name, c in cells]), path)
@@ -116,9 +117,12 @@ def _short(name: str) -> str:
     return "".join(word[0] for word in name.split("-")).upper() if name.count("-") else name
 
 
-def _winner_legend(figure: Any, look: dict[str, style.Look]) -> None:
+def _winner_legend(figure: Any, look: dict[str, style.Look], only_tied: list[str]) -> None:
     from matplotlib.patches import Patch
 
-    names = {name: f"{name} ({_short(name)})" if _short(name) != name else name for name in look}
-    handles = [Patch(facecolor=each.colour, alpha=0.75, label=names[name]) for name, each in look.items()]
+    def words(name: str) -> str:
+        return f"{name} ({_short(name)})" if _short(name) != name else name
+
+    handles = [Patch(facecolor=each.colour, alpha=0.75, label=words(name)) for name, each in look.items()]
+    handles += [Patch(facecolor="white", label=f"{words(name)}: ties only") for name in only_tied]
     figure.legend(handles=handles, loc="outside right center")
