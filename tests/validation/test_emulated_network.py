@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+
 from validation.network import NetworkSpec, Port, emulated_network, missing_requirements, uniform
 from validation.network import emulated as module
 from validation.runner import Job, RunLayer, awake_processors, run_job
@@ -20,7 +21,13 @@ def namespaces() -> set[str]:
 
 def streamed(spec: NetworkSpec, sender_bytes: int = 400_000) -> float:
     """Payload bytes/s of one stream from the first node to the second."""
-    settings = {"probe": "stream", "pattern": "one", "bytes": str(sender_bytes), "count": "2", "nodes": str(len(spec.ports))}
+    settings = {
+        "probe": "stream",
+        "pattern": "one",
+        "bytes": str(sender_bytes),
+        "count": "2",
+        "nodes": str(len(spec.ports)),
+    }
     job = Job((RunLayer("none", (1,)),), "parameter-server", len(spec.ports), extra=settings)
     with emulated_network(spec) as network, awake_processors():
         found = run_job(job, network, timeout=60).processes[0]["probe"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from validation.runner import Job, RunLayer, run_job
 from validation.runner.model import single_process
 
@@ -40,7 +41,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: " ".join(map(str, s.values())))
 def test_every_worker_ends_with_the_parameters_of_a_single_process(settings: dict[str, Any]) -> None:
-    job = Job(LAYERS, **{"workers": 3, "batch_size": 4, "iterations": 2, "warm_up": 1, "numeric": True, **settings})
+    job = Job(
+        LAYERS, **{"workers": 3, "batch_size": 4, "iterations": 2, "warm_up": 1, "numeric": True, **settings}
+    )
     wanted = single_process(job)
     for parameters in trained(job):
         for got, want in zip(parameters, wanted, strict=True):
@@ -54,11 +57,15 @@ def test_poseidon_sends_some_layers_by_factors_and_others_by_the_server_in_the_e
 
 def test_bounded_staleness_applies_every_gradient_once() -> None:
     # gradients that do not depend on the parameters: the order of updates does not matter, their sum does
-    job = Job(LAYERS, "parameter-server", 3, 4, staleness=2, iterations=3, warm_up=1, numeric=True, coupling=0.0)
+    job = Job(
+        LAYERS, "parameter-server", 3, 4, staleness=2, iterations=3, warm_up=1, numeric=True, coupling=0.0
+    )
     found, wanted = trained(job), single_process(job)
     for layer, want in enumerate(wanted):
         edges = np.linspace(0, want.size, 4).astype(int)
-        shards = [found[rank][layer][edges[rank] : edges[rank + 1]] for rank in range(3)]  # a server's own shard is final
+        shards = [
+            found[rank][layer][edges[rank] : edges[rank + 1]] for rank in range(3)
+        ]  # a server's own shard is final
         np.testing.assert_allclose(np.concatenate(shards), want, atol=TOLERANCE)
 
 

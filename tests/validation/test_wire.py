@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+
 from validation.runner.wire import PUSH, Connection, DelayLine, Header, Pacer, read_into, send_message
 
 
@@ -57,7 +58,9 @@ def test_messages_of_one_direction_arrive_whole_and_in_the_order_sent() -> None:
 def test_a_message_larger_than_the_socket_buffer_is_sent_in_full() -> None:
     one, other = socket.socketpair()
     body = bytes(range(256)) * 20_000
-    sender = threading.Thread(target=send_message, args=(one, Header(PUSH, 0, 0, 0, len(body)), memoryview(body)))
+    sender = threading.Thread(
+        target=send_message, args=(one, Header(PUSH, 0, 0, 0, len(body)), memoryview(body))
+    )
     with one, other:
         sender.start()
         got = bytearray(len(Header(PUSH, 0, 0, 0, 0).pack()) + len(body))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from ..network import NetworkSpec, Port
 from ..runner import Job
@@ -16,10 +16,15 @@ class Case:
 
     Parameters
     ----------
-    net : a key of `NETS`. `strategy`, `workers`, `batch_size`, `servers`, `fusion`, `overlap`, `staleness` : see Job.
-    rate_mbit : wire rate of every port, Mbit/s. `slow_port_mbit` : of the last worker's port instead, or 0 for none.
+    net : a key of `NETS`. `strategy`, `workers`, `batch_size`, `servers`, `fusion`, `overlap`, `staleness` :
+    see Job.
+    rate_mbit : wire rate of every port, Mbit/s. `slow_port_mbit` : of the last worker's port instead, or 0
+    for none.
     delay_ms : message delay. `straggler` : factor on the compute times of the last worker.
-    uplink_mbit : rate of the line between two leaf switches (first and second half of the nodes), or 0 for one switch.
+    socket_buffer : bytes of each socket's buffers; 0 for the system's automatic size, which fills deep port
+        queues with megabytes and keeps the acknowledgements of the other direction waiting there.
+    uplink_mbit : rate of the line between two leaf switches (first and second half of the nodes), or 0 for
+    one switch.
     """
 
     net: str
@@ -35,13 +40,18 @@ class Case:
     straggler: float = 1.0
     slow_port_mbit: float = 0.0
     uplink_mbit: float = 0.0
-    socket_buffer: int = 0
+    socket_buffer: int = 131_072
 
     @property
     def name(self) -> str:
         """A short name that tells cases apart."""
         short = {"parameter-server": "ps", "sufficient-factor-broadcast": "sfb", "all-reduce": "ring"}
-        words = [self.net, short.get(self.strategy, self.strategy), f"n{self.workers}", f"{self.rate_mbit:g}M"]
+        words = [
+            self.net,
+            short.get(self.strategy, self.strategy),
+            f"n{self.workers}",
+            f"{self.rate_mbit:g}M",
+        ]
         plain = Case("", "", 0, 0)
         for field, given in asdict(self).items():
             if field not in ("net", "strategy", "workers", "rate_mbit") and given != getattr(plain, field):
@@ -100,13 +110,15 @@ def more_cases() -> Iterator[Case]:
         yield Case("cnn5", strategy, 3, 200, straggler=1.5)
         yield Case("cnn5", strategy, 4, 200, slow_port_mbit=100)
         yield Case("vgg7", strategy, 4, 500, overlap=False)
-    for strategy in (PS, POSEIDON):
+    for strategy in (PS, SFB, POSEIDON):
         yield Case("cnn5", strategy, 4, 200, batch_size=64)
         yield Case("cnn5", strategy, 4, 100, uplink_mbit=100)
     yield Case("cnn5", RING, 4, 100, uplink_mbit=100)
     yield Case("vgg7", RING, 8, 200, fusion="all")
     yield Case("vgg7", RING, 4, 500, fusion="all", delay_ms=5)
     yield Case("vgg7", PS, 4, 500, servers="1")
+    yield Case("cnn5", PS, 4, 200, servers="2", socket_buffer=0)
+    yield Case("cnn5", PS, 4, 200, socket_buffer=0)
     yield Case("mlp3", PS, 3, 100, servers="1", delay_ms=5)
     for staleness in (1, 3):
         yield Case("cnn5", PS, 3, 200, staleness=staleness, straggler=1.5)
@@ -116,8 +128,3 @@ def more_cases() -> Iterator[Case]:
 def all_cases() -> list[Case]:
     """Every case of the campaign, no two alike."""
     return list(dict.fromkeys([*first_cases(), *more_cases()]))
-
-
-def with_buffers(case: Case, num_bytes: int) -> Case:
-    """The same case with socket buffers of a fixed size."""
-    return replace(case, socket_buffer=num_bytes)

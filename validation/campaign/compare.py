@@ -1,9 +1,10 @@
 """Predict every measured case and print measured, predicted and error.
 
-    python -m validation.campaign.compare [--measured FILE] [--all] [--output FILE]
+    python -m validation.campaign.compare [--measured FILE] [--all]
 
-Nothing is fitted on the cases: the simulator is told the stated compute times and message delay, and of the network what
-`calibrate` measured without training. Cases are trusted by noise and load alone (`trusted`), never by agreement.
+Nothing is fitted on the cases: the simulator is told the stated compute times and message delay, and of the
+network what `calibrate` measured without training. Cases are trusted by noise and load alone (`trusted`),
+never by agreement.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Comparison:
 
     @property
     def trusted(self) -> bool:
-        """Whether noise and load were low enough: no drops, the runner under 35 % of the CPU, spread under 3 %."""
+        """Whether noise and load were low enough: no drops, runner under 35 % CPU, spread under 3 %."""
         return self.drops == 0 and self.own_cpu < MOST_CPU and self.spread < MOST_VARIATION
 
 
@@ -98,7 +99,9 @@ def strategy(case: Case) -> ps.Strategy:
 
 def predict(case: Case, calibration: dict[float, dict[str, float]]) -> float:
     """Predicted seconds per step."""
-    return ps.simulate(workload(case), cluster(case, calibration), strategy(case), batch_size=case.batch_size).step_time
+    return ps.simulate(
+        workload(case), cluster(case, calibration), strategy(case), batch_size=case.batch_size
+    ).step_time
 
 
 def read_calibration(path: Path) -> dict[float, dict[str, float]]:
@@ -111,7 +114,10 @@ def read_calibration(path: Path) -> dict[float, dict[str, float]]:
 def read_cases(path: Path) -> dict[Case, list[dict[str, str]]]:
     """Lines of the table of measurements by case."""
     found: dict[Case, list[dict[str, str]]] = defaultdict(list)
-    kinds = {f.name: {"int": int, "float": float, "bool": lambda x: x == "True"}.get(str(f.type), str) for f in fields(Case)}
+    kinds = {
+        f.name: {"int": int, "float": float, "bool": lambda x: x == "True"}.get(str(f.type), str)
+        for f in fields(Case)
+    }
     with path.open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
             found[Case(**{name: kind(line[name]) for name, kind in kinds.items()})].append(line)
@@ -125,7 +131,8 @@ def compare(measured: Path, calibration: dict[float, dict[str, float]]) -> list[
         times = np.array([float(x["step_time_s"]) for x in lines])
         out.append(Comparison(
             case, float(np.median(times)), predict(case, calibration), float(times.std() / times.mean()),
-            statistics.median(float(x["own_cpu"]) for x in lines), statistics.median(float(x["host_busy"]) for x in lines),
+            statistics.median(float(x["own_cpu"]) for x in lines),
+            statistics.median(float(x["host_busy"]) for x in lines),
             max(int(x["drops"]) for x in lines), len(lines),
         ))  # fmt: skip
     return out
@@ -147,12 +154,15 @@ def summary(rows: Iterable[Comparison]) -> list[str]:
 
 def table(rows: Iterable[Comparison]) -> list[str]:
     """One line per case."""
-    lines = [f"{'case':<52}{'measured ms':>12}{'predicted':>11}{'error %':>9}{'spread %':>9}{'cpu %':>7}{'host %':>7}"]
+    lines = [
+        f"{'case':<52}{'measured ms':>12}{'predicted':>11}"
+        f"{'error %':>9}{'spread %':>9}{'cpu %':>7}{'host %':>7}"
+    ]
     for one in rows:
         note = "" if one.trusted else "  not trusted"
         lines.append(
-            f"{one.case.name:<52}{one.measured * 1e3:>12.2f}{one.predicted * 1e3:>11.2f}{one.error * 100:>9.2f}"
-            f"{one.spread * 100:>9.2f}{one.own_cpu * 100:>7.1f}{one.host_busy * 100:>7.1f}{note}"
+            f"{one.case.name:<52}{one.measured * 1e3:>12.2f}{one.predicted * 1e3:>11.2f}"
+            f"{one.error * 100:>9.2f}{one.spread * 100:>9.2f}{one.own_cpu * 100:>7.1f}{one.host_busy * 100:>7.1f}{note}"
         )
     return lines
 
@@ -162,7 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measured", type=Path, default=MEASURED / "emulated.csv")
     parser.add_argument("--calibration", type=Path, default=MEASURED / "emulated_network.csv")
-    parser.add_argument("--all", action="store_true", help="count cases that are not trusted, too, in the summary")
+    parser.add_argument(
+        "--all", action="store_true", help="count cases that are not trusted, too, in the summary"
+    )
     chosen = parser.parse_args()
     rows = compare(chosen.measured, read_calibration(chosen.calibration))
     kept = [one for one in rows if one.trusted or chosen.all]

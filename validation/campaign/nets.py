@@ -1,4 +1,4 @@
-"""Small networks for the campaign: true gradient sizes, stated compute times (seconds at the case's batch)."""
+"""Small networks for the campaign: true gradient sizes, stated compute times per iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An emulated network: namespaces, veth pairs, bridges and token buckets, made and removed by a context manager."""
+"""An emulated network: namespaces, veth pairs, bridges and token buckets, made and removed again."""
 
 from .emulated import Network, emulated_network, missing_requirements
 from .spec import NetworkSpec, Port, uniform

@@ -1,8 +1,8 @@
 """Build the network with `ip` and `tc`, and take it down again whatever happens.
 
-Every node is a network namespace; its only line is a veth pair to a bridge in a namespace of its own. A token bucket on
-the node's end shapes what leaves it, one on the bridge's end what enters it. Nothing of the host's own network is
-touched, and no system-wide setting is changed.
+Every node is a network namespace; its only line is a veth pair to a bridge in a namespace of its own. A token
+bucket on the node's end shapes what leaves it, one on the bridge's end what enters it. Nothing of the host's
+own network is touched, and no system-wide setting is changed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,17 @@ class Network:
             total += sum(int(part.split(",")[0]) for part in text.split("(dropped ")[1:])
         return total
 
+    def wire_bytes(self) -> int:
+        """Bytes of all frames that the nodes have sent so far, headers and acknowledgements included."""
+        texts = [_run(["tc", "-n", name, "-s", "qdisc", "show", "dev", "eth0"]) for name in self.namespaces]
+        return sum(int(text.split("Sent ")[1].split()[0]) for text in texts)
+
     def retransmits(self) -> int:
         """TCP segments sent again by all nodes so far."""
-        return sum(_retransmitted(_run([*self.command(node), "cat", "/proc/net/snmp"])) for node in range(len(self.namespaces)))
+        return sum(
+            _retransmitted(_run([*self.command(node), "cat", "/proc/net/snmp"]))
+            for node in range(len(self.namespaces))
+        )
 
 
 def missing_requirements() -> str:
@@ -109,7 +117,11 @@ def _build(network: Network) -> None:
     for node, name in enumerate(network.namespaces):
         switch = network.switches[spec.leaf_of(node)]
         address = f"addr add {network.addresses[node]}/24 dev eth0"
-        _batch("ip", ["link set lo up", f"link set eth0 gso_max_size {segment}", address, "link set eth0 up"], name)
+        _batch(
+            "ip",
+            ["link set lo up", f"link set eth0 gso_max_size {segment}", address, "link set eth0 up"],
+            name,
+        )
         _attach(switch, f"port{node}", segment)
         _shape(name, "eth0", spec.ports[node].up, spec)
         _shape(switch, f"port{node}", spec.ports[node].down, spec)
@@ -122,12 +134,18 @@ def _build(network: Network) -> None:
 
 
 def _attach(switch: str, device: str, segment: int) -> None:
-    _batch("ip", [f"link set {device} gso_max_size {segment} master bridge0", f"link set {device} up"], switch)
+    _batch(
+        "ip", [f"link set {device} gso_max_size {segment} master bridge0", f"link set {device} up"], switch
+    )
 
 
 def _shape(namespace: str, device: str, rate: float, spec: NetworkSpec) -> None:
     bits = round(rate * 8)
-    _batch("tc", [f"qdisc add dev {device} root tbf rate {bits}bit burst {spec.burst(rate)} limit {spec.queue}"], namespace)
+    _batch(
+        "tc",
+        [f"qdisc add dev {device} root tbf rate {bits}bit burst {spec.burst(rate)} limit {spec.queue}"],
+        namespace,
+    )
 
 
 def _steer(namespace: str) -> None:
@@ -145,7 +163,9 @@ def _batch(tool: str, lines: list[str], namespace: str | None = None) -> None:
 def _run(command: list[str], text: str | None = None) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
-        raise NetworkError(f"{' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()} (input: {text!r})")
+        raise NetworkError(
+            f"{' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()} (input: {text!r})"
+        )
     return done.stdout
 
 

@@ -1,13 +1,13 @@
-"""What an emulated network looks like: one port per node, one switch or two with a slower line between them."""
+"""What an emulated network looks like: a port per node, one switch or two with a line between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Share of the wire that carries payload: 1448 bytes of payload in each 1514-byte frame (TCP with time stamps).
+#: Share of the wire that carries payload: 1448 bytes in each 1514-byte frame (TCP with time stamps).
 PAYLOAD_SHARE = 1448 / 1514
 
-#: Smallest token bucket, bytes. Segments handed down by the hosts are kept below it, so that none must be cut up.
+#: Smallest token bucket, bytes. The hosts' segments are kept below it, so that none must be cut up.
 MIN_BURST = 17_000
 
 
@@ -26,8 +26,8 @@ class NetworkSpec:
     Parameters
     ----------
     ports : one per node.
-    burst_time : seconds of the port's rate that pass unshaped after idle time (the bucket's size, but never less than
-        `MIN_BURST`); it must exceed the lateness of the kernel's timers or tokens are lost.
+    burst_time : seconds of the port's rate that pass unshaped after idle time (the bucket's size, but never
+        less than `MIN_BURST`); it must exceed the lateness of the kernel's timers or tokens are lost.
     queue : bytes a port's queue holds before it drops.
     leaves : index of the leaf switch (0 or 1) of every node, or () for a single switch.
     uplink : wire bytes/s of the line between the two leaf switches, each direction; needed with two leaves.

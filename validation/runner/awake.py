@@ -1,7 +1,8 @@
 """Keep the processors of a virtual machine awake while timing.
 
-A virtual processor that idles is put aside by the host and comes back milliseconds late; token buckets and waits then
-run late too. One spinning process per processor, in the idle class (it runs only when nothing else wants to), keeps it.
+A virtual processor that idles is put aside by the host and comes back milliseconds late; token buckets and
+waits then run late too. One spinning process per processor, in the idle class (it runs only when nothing else
+wants to), keeps it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ while os.getppid() == parent:
 
 @contextlib.contextmanager
 def awake_processors() -> Iterator[None]:
-    """Spin on every processor in the idle class inside a `with` block; does nothing where the system has no such class."""
+    """Spin on every processor in the idle class inside a `with` block; does nothing where the system has no
+    such class.
+    """
     if not hasattr(os, "SCHED_IDLE"):
         yield
         return
     spinners = [
-        subprocess.Popen([sys.executable, "-c", SPIN.format(parent=os.getpid(), cpu=cpu)], stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [sys.executable, "-c", SPIN.format(parent=os.getpid(), cpu=cpu)], stderr=subprocess.DEVNULL
+        )
         for cpu in sorted(os.sched_getaffinity(0))
     ]
     try:

@@ -49,7 +49,8 @@ class Job:
     iterations, warm_up : measured iterations, and those before them.
     slowdown : factor on the compute times of each worker; () is 1 for all.
     message_delay : seconds between the arrival of a message's last byte and its being handed over.
-    pacing : payload bytes/s (up, down) of every process, for loopback without a shaped network; () is unpaced.
+    pacing : payload bytes/s (up, down) of every process, for loopback without a shaped network; () is
+    unpaced.
     socket_buffer : bytes of each socket's send and receive buffer, or None for the system's automatic size.
     numeric : compute true gradients and update true parameters (tests); else the bytes are dummies.
     coupling : share by which gradients depend on the parameters (numeric only).
@@ -84,7 +85,9 @@ class Job:
         if self.fusion not in ("none", "all"):
             raise ValueError(f"fusion={self.fusion!r} is not one of none, all")
         if (self.staleness or self.servers != "colocated") and self.strategy != "parameter-server":
-            raise ValueError(f"servers and staleness are the parameter server's; strategy={self.strategy!r} has neither")
+            raise ValueError(
+                f"servers and staleness are the parameter server's; strategy={self.strategy!r} has neither"
+            )
         if self.slowdown and len(self.slowdown) != self.workers:
             raise ValueError(f"slowdown names {len(self.slowdown)} workers of {self.workers}")
         if self.pacing and len(self.pacing) != self.processes:
@@ -98,7 +101,11 @@ class Job:
     @property
     def server_ranks(self) -> tuple[int, ...]:
         """Ranks of the processes that serve parameters."""
-        return tuple(range(self.workers)) if self.servers == "colocated" else tuple(range(self.workers, self.processes))
+        return (
+            tuple(range(self.workers))
+            if self.servers == "colocated"
+            else tuple(range(self.workers, self.processes))
+        )
 
     def by_factors(self, layer: RunLayer) -> bool:
         """Whether a layer travels as sufficient factors (ATC'17, BestScheme, for poseidon)."""
@@ -120,8 +127,17 @@ class Job:
         """Read what `to_json` wrote."""
         values = json.loads(text)
         layers = tuple(
-            RunLayer(**{**x, "tensors": tuple(x["tensors"]), "factor_shape": x["factor_shape"] and tuple(x["factor_shape"])})
+            RunLayer(
+                **{
+                    **x,
+                    "tensors": tuple(x["tensors"]),
+                    "factor_shape": x["factor_shape"] and tuple(x["factor_shape"]),
+                }
+            )
             for x in values.pop("layers")
         )
-        pairs = {"slowdown": tuple(values.pop("slowdown")), "pacing": tuple(tuple(x) for x in values.pop("pacing"))}
+        pairs = {
+            "slowdown": tuple(values.pop("slowdown")),
+            "pacing": tuple(tuple(x) for x in values.pop("pacing")),
+        }
         return Job(layers=layers, **pairs, **values)

@@ -26,9 +26,11 @@ ROOT = Path(__file__).resolve().parents[PACKAGE.count(".") + 1]
 class RunResult:
     """What a job's processes measured.
 
-    `step_time` : median seconds of one iteration over the measured ones (BSP: mean over workers of the time between
+    `step_time` : median seconds of one iteration over the measured ones (BSP: mean over workers of the time
+    between
     ends; staleness: global rate). `mean_step_time`, `variation` : mean, and standard deviation over mean.
-    `sent_bytes` : payload bytes all processes sent in one iteration. `own_cpu`, `host_busy`, `host_steal` : shares of
+    `sent_bytes` : payload bytes all processes sent in one iteration. `own_cpu`, `host_busy`, `host_steal` :
+    shares of
     all cores, while training. `drops`, `retransmits` : on the emulated network, else -1.
     """
 
@@ -93,7 +95,9 @@ def _start(network: Network | None, rank: int, errors: Any) -> subprocess.Popen[
     )  # fmt: skip
 
 
-def _converse(job: Job, network: Network | None, processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+def _converse(
+    job: Job, network: Network | None, processes: list[subprocess.Popen[str]]
+) -> list[dict[str, Any]]:
     text = job.to_json()
     hosts = [network.addresses[rank] if network else "127.0.0.1" for rank in range(job.processes)]
     for process in processes:
@@ -145,7 +149,8 @@ def _result(job: Job, results: list[dict[str, Any]], drops: int, retransmits: in
     sent = sum(r["sent_bytes"] for r in results) / (job.warm_up + job.iterations)
     return RunResult(
         job, _step_times(job, results), sent, sum(r["loop_cpu_s"] for r in results) / seconds / cores,
-        1 - idle / total if cpu else -1.0, cpu[7] / total if cpu else -1.0, drops, retransmits, tuple(results),
+        1 - idle / total if cpu else -1.0, cpu[7] / total if cpu else -1.0,
+        drops, retransmits, tuple(results),
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Parameters and gradients of a job, true ones for tests and dummies of the same size for timing.
 
-Gradients stand in two flat buffers used in turn by iteration, so that a message still on its way is never overwritten.
+Gradients stand in two flat buffers used in turn by iteration, so that a message still on its way is never
+overwritten.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ Array = npt.NDArray[np.float32]
 class Model:
     """The arrays of one process.
 
-    `flat[parity]` holds all gradients in forward order; `gradients[parity][layer]` are views of it. `parameters` is
-    one array per layer.
+    `flat[parity]` holds all gradients in forward order; `gradients[parity][layer]` are views of it.
+    `parameters` is one array per layer.
     """
 
     def __init__(self, job: Job, rank: int) -> None:
@@ -25,7 +26,9 @@ class Model:
         sizes = [layer.elements for layer in job.layers]
         self.first = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
         self.flat = [np.zeros(int(self.first[-1]), np.float32) for _ in range(2)]
-        self.gradients = [[flat[a:b] for a, b in zip(self.first, self.first[1:], strict=False)] for flat in self.flat]
+        self.gradients = [
+            [flat[a:b] for a, b in zip(self.first, self.first[1:], strict=False)] for flat in self.flat
+        ]
         self.parameters = initial_parameters(job)
         rows = job.batch_size
         self.factors: list[list[Array | None]] = [
@@ -41,7 +44,9 @@ class Model:
         spec, parity = self.job.layers[layer], iteration % 2
         parameters = self.parameters[layer]
         if spec.factor_shape is None:
-            self.gradients[parity][layer][:] = plain_gradient(self.job, layer, self.rank, iteration, parameters)
+            self.gradients[parity][layer][:] = plain_gradient(
+                self.job, layer, self.rank, iteration, parameters
+            )
             return
         found = sample_factors(self.job, layer, self.rank, iteration, parameters)
         own = self.factors[parity][layer]
@@ -49,9 +54,15 @@ class Model:
         own[:] = found
         self.gradients[parity][layer][:] = rebuild(spec, found, self.job.batch_size)
 
-    def apply(self, layer: int, total: Array, lo: int = 0, hi: int | None = None) -> None:
-        """Take one SGD step on elements lo..hi of a layer with the sum of all workers' gradients."""
-        self.parameters[layer][lo:hi] -= self.step * total
+    def apply(
+        self, layer: int, total: Array, lo: int = 0, hi: int | None = None, spare: bool = False
+    ) -> None:
+        """Take one SGD step on elements lo..hi of a layer with the sum of all workers' gradients.
+
+        `spare` : the sum is needed no more and may be overwritten (no memory is asked for then).
+        """
+        parameters = self.parameters[layer][lo:hi]
+        parameters -= np.multiply(total, self.step, out=total if spare else None)
 
 
 def initial_parameters(job: Job) -> list[Array]:

@@ -1,7 +1,7 @@
 """One process of a job: connects to all others, trains on an emulated GPU, prints what it measured.
 
-Speaks with the launcher over stdin and stdout, a JSON line at a time: job in, port out, addresses in, 'ready' out,
-'go' in, result out.
+Speaks with the launcher over stdin and stdout, a JSON line at a time: job in, port out, addresses in, 'ready'
+out, 'go' in, result out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from .wire import Connection, DelayLine, Header, Pacer, sleep_until, tune
 class Node:
     """A process's connections and its strategy."""
 
-    def __init__(self, job: Job, rank: int, listener: socket.socket, addresses: list[tuple[str, int]]) -> None:
+    def __init__(
+        self, job: Job, rank: int, listener: socket.socket, addresses: list[tuple[str, int]]
+    ) -> None:
         self.job, self.rank = job, rank
         self.model = Model(job, rank)
         kind = RingSync if job.strategy == "all-reduce" else LayerSync
@@ -106,7 +108,9 @@ class Node:
         return found
 
 
-def connect(job: Job, rank: int, listener: socket.socket, addresses: list[tuple[str, int]]) -> dict[int, socket.socket]:
+def connect(
+    job: Job, rank: int, listener: socket.socket, addresses: list[tuple[str, int]]
+) -> dict[int, socket.socket]:
     """Make one connection per pair: to every lower rank, from every higher one."""
     sockets: dict[int, socket.socket] = {}
     for peer in range(rank):
@@ -123,7 +127,9 @@ def connect(job: Job, rank: int, listener: socket.socket, addresses: list[tuple[
 
 
 def host_cpu() -> list[int]:
-    """Jiffies of the host since boot: user, nice, system, idle, iowait, irq, softirq, steal; [] where unknown."""
+    """Jiffies of the host since boot: user, nice, system, idle, iowait, irq, softirq, steal; [] where
+    unknown.
+    """
     try:
         with open("/proc/stat", encoding="ascii") as file:
             return [int(x) for x in file.readline().split()[1:9]]

@@ -1,4 +1,4 @@
-"""Independent measurements of the network with the runner's own messages: ping-pong, streams, small messages."""
+"""Independent measurements of the network with the runner's own messages: ping-pong and streams."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class PingPong:
 
 
 class Stream:
-    """Senders stream messages to receivers, who acknowledge the last: seconds per message and payload bytes/s.
+    """Senders stream messages to receivers, who acknowledge the last: seconds per message and payload
+    bytes/s.
 
     `pattern` is 'one' (0 to 1), 'ring' (each to the next) or 'all' (each to all others).
     """
@@ -64,7 +65,9 @@ class Stream:
             self.send(peer, Header(PING, 0, 0, ACK, 0), memoryview(b""))
 
     def run(self, settings: dict[str, str]) -> dict[str, float]:
-        """Stream `count` messages of `bytes` bytes to every target; the time runs to the last acknowledgement."""
+        """Stream `count` messages of `bytes` bytes to every target; the time runs to the last
+        acknowledgement.
+        """
         nodes, pattern = int(settings["nodes"]), settings["pattern"]
         targets = {
             "one": [1] if self.rank == 0 else [],

@@ -1,7 +1,8 @@
 """Ring all-reduce over the runner's own messages: reduce-scatter, then all-gather, one collective at a time.
 
-A step's chunk is summed by the thread that received it, which then passes the next chunk on: no hand-over between
-threads inside a ring. Collectives run in the order in which their gradients become ready, the same on every process.
+A step's chunk is summed by the thread that received it, which then passes the next chunk on: no hand-over
+between threads inside a ring. Collectives run in the order in which their gradients become ready, the same on
+every process.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class RingSync(Sync):
 
 
 def buckets_of(job: Job, model: Model) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """Return the (first, last) elements of every bucket, and the buckets that each layer's gradient completes."""
+    """Return the (first, last) elements of every bucket, and the buckets that each layer's gradient
+    completes.
+    """
     if job.fusion == "all":
         return [(0, int(model.first[-1]))], [[0]] + [[] for _ in job.layers[1:]]
     buckets: list[tuple[int, int]] = []

@@ -1,6 +1,7 @@
 """How gradients become fresh parameters: parameter server and sufficient factors, chosen per layer.
 
-Called from the compute thread (`gradient_ready`, `wait`) and from the receiving threads (`buffer_for`, `deliver`).
+Called from the compute thread (`gradient_ready`, `wait`) and from the receiving threads (`buffer_for`,
+`deliver`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Sync:
         """Block until every layer of the iteration is fresh here."""
         with self.changed:
             if not self.changed.wait_for(lambda: self.done[iteration] == self.units, timeout):
-                raise TimeoutError(f"process {self.rank}: iteration {iteration} has {self.done[iteration]} of {self.units} layers")
+                raise TimeoutError(
+                    f"process {self.rank}: {self.done[iteration]} of {self.units} layers in iteration {iteration}"
+                )
             del self.done[iteration]
 
     def tell_clock(self, iteration: int) -> None:
@@ -159,7 +162,7 @@ class LayerSync(Sync):
             if self.pushes[layer] < self.job.workers:
                 return
             self.pushes[layer] = 0
-            self.model.apply(layer, total, lo, hi)
+            self.model.apply(layer, total, lo, hi, spare=True)
         for peer in self._in_turn(tuple(range(self.job.workers))):
             self._reply(peer, layer, iteration, shard)
 

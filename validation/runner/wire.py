@@ -1,7 +1,7 @@
 """Messages between processes: a fixed header and a payload, first in first out per direction of a connection.
 
-One TCP connection per pair of processes, one thread per direction of it. A message is handed to `deliver` when its last
-byte is in, or a stated delay later; the connection goes on meanwhile.
+One TCP connection per pair of processes, one thread per direction of it. A message is handed to `deliver`
+when its last byte is in, or a stated delay later; the connection goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ PACED_PIECE = 65_536
 
 
 class Header(NamedTuple):
-    """What a message is: its kind, the layer (or bucket), the iteration, the step of a collective, payload bytes."""
+    """What a message is: its kind, the layer (or bucket), the iteration, the step of a collective, payload
+    bytes.
+    """
 
     kind: int
     layer: int
@@ -41,7 +43,7 @@ BufferFor = Callable[[int, Header], memoryview]
 
 
 class Pacer:
-    """Spaces pieces out to a rate on one time line shared by all connections of a process in one direction."""
+    """Spaces pieces out to a rate on a time line that all connections of a process share, per direction."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.free, self.lock = rate, 0.0, threading.Lock()
