@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnreadableFileError,
     )
+    from poseidon_sim.plan.compute import layer_times
     from poseidon_sim.planner import advise, compare, sweep
     from poseidon_sim.scenario import Scenario, load_scenario
     from poseidon_sim.simulation import Run, record, simulate
@@ -53,6 +54,7 @@ _PUBLIC = {
     "InfeasibleError": "errors",
     "InputError": "errors",
     "Layer": "workload.layer",
+    "layer_times": "plan.compute",
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",

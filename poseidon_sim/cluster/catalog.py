@@ -13,6 +13,28 @@ from poseidon_sim.errors import unknown_name
 _FILE = Path(__file__).with_name("hardware.csv")
 
 
+#: seconds per layer and pass: one or a few kernel launches, as measured on CUDA GPUs of the last decade (5 to 10 us each)
+LAUNCH_OVERHEAD = 10e-6
+#: achievable share of the fp32 (or tensor) peak by generation: (linear, conv), fitted as docs/compute-model.md tells
+_EFFICIENCY = {
+    "kepler": (0.60, 0.36),
+    "maxwell": (0.70, 0.48),
+    "pascal": (0.75, 0.56),
+    "volta": (0.75, 0.65),
+    "turing": (0.70, 0.58),
+    "ampere": (0.55, 0.40),
+    "hopper": (0.50, 0.25),
+}
+
+
+def _efficiency(row: dict[str, str]) -> dict[str, float]:
+    year = int(row["year"])
+    ends = ((2014, "kepler"), (2015, "maxwell"), (2016, "pascal"), (2017, "volta"), (2019, "turing"), (2021, "ampere"))
+    generation = next((name for last, name in ends if year <= last), "hopper")
+    linear, conv = _EFFICIENCY[generation]
+    return {"linear": linear, "attention": linear, "lstm": linear, "conv": conv, "default": conv}
+
+
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", re.sub(r"\(.*?\)", lambda m: m.group(0) if "axwell" in m.group(0) else "", name).lower()).strip("-")
 
@@ -49,7 +71,7 @@ def _gpus() -> dict[str, Gpu]:
         found[name] = Gpu(
             name=name, flops={k: float(v) * 1e12 for k, v in peaks.items() if v},
             memory_bandwidth=_number(row["mem_bw_gbs"], 1e9), memory=_number(row["mem_gb"], 2.0**30),
-            efficiency={"default": 0.6}, pcie_bandwidth=_pcie().get(row["pcie_gen"][:1]),
+            efficiency=_efficiency(row), memory_efficiency=0.8, launch_overhead=LAUNCH_OVERHEAD, pcie_bandwidth=_pcie().get(row["pcie_gen"][:1]),
             peer_bandwidth=_number(row["peer_link_gbs_per_dir"], 0.8e9), source=row["source"], confidence=row["confidence"],
         )  # fmt: skip
     return found

@@ -13,6 +13,10 @@ from poseidon_sim.cluster.parts import Gpu
 from poseidon_sim.errors import InputError
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Layer, Workload
 
+#: kernels of the backward pass reach less of the peak than those of the forward pass; from the published splits of four
+#: CNNs on a Maxwell GPU (forward 28 to 34 % of an iteration), see docs/compute-model.md
+BACKWARD_EFFICIENCY = 0.85
+
 
 def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> npt.NDArray[np.float64]:
     """Return (L, 2) seconds per iteration: forward and backward of every layer at `batch_size` samples.
@@ -59,8 +63,10 @@ def _roofline(workload: Workload, gpu: Gpu | None, batch_size: float, which: npt
     memory = (gpu.memory_bandwidth or np.inf) * gpu.memory_efficiency
     moved = np.array([batch_size * (x.input_elements + x.output_elements) + x.parameters for x in layers]) * size
     flops = np.array([[x.forward_flops, x.backward_flops] for x in layers]) * batch_size
+    if workload.precision == "fp32":  # tensor cores run the direct algorithm
+        rate = rate * np.array([x.saved_flops for x in layers])
     forward = np.maximum(flops[:, 0] / rate, moved / memory)
-    backward = np.maximum(flops[:, 1] / rate, 2.0 * moved / memory)
+    backward = np.maximum(flops[:, 1] / (rate * BACKWARD_EFFICIENCY), 2.0 * moved / memory)
     busy = (flops.sum(axis=1) + moved) > 0
     return np.stack([forward, backward], axis=1) + gpu.launch_overhead * busy[:, None]
 

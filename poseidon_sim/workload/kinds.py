@@ -23,6 +23,7 @@ class Inferred(NamedTuple):
     factor_shape: tuple[int, int] | None = None
     factor_rows: float = 1.0
     gradient_products: int = 1
+    saved_flops: float = 1.0
 
 
 Rule = Callable[[Entry, tuple[Shape, ...]], Inferred]
@@ -108,7 +109,12 @@ def conv(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
         output=(outputs, rows, columns),
         tensors=(weights, outputs) if entry.flag("bias", False) else (weights,),
         forward_flops=2.0 * weights * rows * columns,
+        saved_flops=WINOGRAD if (kernel, stride, dilation, groups) == ((3, 3), (1, 1), (1, 1), 1) else 1.0,
     )
+
+
+#: Lavin and Gray, CVPR'16: F(2x2, 3x3) does a 3x3 convolution of stride 1 with 2.25 times fewer multiplications
+WINOGRAD = 2.25
 
 
 def _conv_kernel(entry: Entry, channels: int, groups: int) -> tuple[int, tuple[int, int]]:

@@ -22,6 +22,7 @@ class Layer:
     factor_shape : (M, N) when the gradient of the first tensor is a sum of outer products (linear layers), else None.
     factor_rows : outer products per sample (1 for a vector, the sequence length for a sequence of tokens).
     forward_time, backward_time : measured seconds per iteration at the batch of the scenario, or None (modelled).
+    saved_flops : factor by which a fast algorithm (Winograd) cuts the multiplications of this layer without tensor cores.
     gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
     """
 
@@ -37,6 +38,7 @@ class Layer:
     forward_time: float | None = None
     backward_time: float | None = None
     gradient_bytes_given: float | None = None
+    saved_flops: float = 1.0
     inputs: tuple[str, ...] = ()
 
     @property

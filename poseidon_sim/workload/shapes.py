@@ -101,6 +101,7 @@ def _layer(step: Step, chain: _Chain) -> Layer:
         output_elements=float(prod(inferred.output)) if inferred.output else 0.0,
         factor_shape=inferred.factor_shape,
         factor_rows=inferred.factor_rows,
+        saved_flops=inferred.saved_flops,
         forward_time=forward_time,
         backward_time=backward_time,
         gradient_bytes_given=entry.size("gradient_bytes"),
