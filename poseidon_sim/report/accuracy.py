@@ -27,21 +27,10 @@ def predicted_against_measured(
     fitted = table["fitted"].astype(bool) if "fitted" in table else table["measured"] != table["measured"]
     table = table.assign(fitted=fitted, error=table["predicted"] / table["measured"] - 1.0)
     held_out = table[~table["fitted"]]
-    look = style.looks(list(dict.fromkeys(table["strategy"])))
     with style.styled():
         figure, (axis,) = style.new_figure(8.6, 5.4)
         _bands(axis, table)
-        for name, rows in table.groupby("strategy", sort=False):
-            colour, marker, _ = look[str(name)]
-            for hollow in (False, True):
-                some = rows[rows["fitted"] == hollow]
-                if len(some):
-                    axis.plot(
-                        some["measured"], some["predicted"], linestyle="none", marker=marker, markersize=7,
-                        color=colour, markerfacecolor="white" if hollow else colour,
-                        markeredgecolor=colour if hollow else "white",
-                        label=f"{name}{' (used to fit)' if hollow else ''}", zorder=5,
-                    )  # fmt: skip
+        _points(axis, table)
         axis.set_xlabel(f"measured {quantity}")
         axis.set_ylabel(f"predicted {quantity}")
         error = (
@@ -55,6 +44,21 @@ def predicted_against_measured(
         figure.legend(*style.unique(axis), loc="outside right center")
     columns = [c for c in table.columns if c not in ("warnings",)]
     return style.save(figure, table[columns], path)
+
+
+def _points(axis: Any, table: pd.DataFrame) -> None:
+    look = style.looks(list(dict.fromkeys(table["strategy"])))
+    for name, rows in table.groupby("strategy", sort=False):
+        colour, marker, _ = look[str(name)]
+        for hollow in (False, True):
+            some = rows[rows["fitted"] == hollow]
+            if len(some):
+                axis.plot(
+                    some["measured"], some["predicted"], linestyle="none", marker=marker, markersize=7,
+                    color=colour, markerfacecolor="white" if hollow else colour,
+                    markeredgecolor=colour if hollow else "white",
+                    label=f"{name}{' (used to fit)' if hollow else ''}", zorder=5,
+                )  # fmt: skip
 
 
 def _bands(axis: Any, table: pd.DataFrame) -> None:

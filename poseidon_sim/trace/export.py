@@ -76,7 +76,7 @@ def save_timeline(
     )
     temporary = target.with_name(target.name + ".tmp")
     if target.suffix == ".gz":
-        temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
+        temporary.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
     else:
         temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, target)
