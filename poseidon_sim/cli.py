@@ -58,7 +58,9 @@ def simulate(
             _say(f"warning: {text}")
         _print_json(run.to_dict())
     else:
-        print(run)
+        from poseidon_sim.report.tables import run_text
+
+        print(run_text(run))
 
 
 @app.command()

@@ -24,6 +24,7 @@ from poseidon_sim.metrics import (
     memory_per_gpu,
     step_metrics,
 )
+from poseidon_sim.metrics.critical_path import path_tasks
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
@@ -82,7 +83,7 @@ class Run:
     @property
     def bottleneck(self) -> str:
         """What limits the step, in words."""
-        return bottleneck(self.blame)
+        return bottleneck(self.blame, self.trace)
 
     @property
     def cost_per_million_samples(self) -> float | None:
@@ -132,7 +133,7 @@ class Run:
 
     def save_timeline(self, path: str | Path) -> Path:
         """Write the timeline as Chrome trace JSON, which the Perfetto UI opens."""
-        return save_timeline(self.trace, path)
+        return save_timeline(self.trace, path, arrows=path_tasks(self.trace))
 
     def __str__(self) -> str:
         m, cluster = self.metrics, self.job.cluster

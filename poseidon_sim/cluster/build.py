@@ -69,7 +69,8 @@ class Fabric:
         self.curves: dict[int, tuple[tuple[float, float], ...]] = {}
         self.of: dict[tuple[str, int], int] = {}
         self.classes = _classes(cluster, self.layout, folded)
-        alike = len(self.classes) == 1 and self.classes[0].per_leaf == cluster.nodes
+        overhead = cluster.network is not None and cluster.network.message_overhead > 0
+        alike = len(self.classes) == 1 and self.classes[0].per_leaf == cluster.nodes and not overhead
         if self.layout.in_turn and not alike:
             self.classes = _classes(cluster, self.layout, folded=False)
         self.workers = np.array([c.index for c in self.classes if c.is_worker], dtype=np.int64)

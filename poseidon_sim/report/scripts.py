@@ -37,11 +37,15 @@ def run_scripts(kind: str, name: str, out: Path, as_json: bool = False) -> int:
     if name != "all" and name not in scripts:
         raise unknown_name(kind.rstrip("s"), name, [*scripts, "all"])
     worst = 0
-    for title, path in scripts.items():
-        if name in ("all", title):
-            main = _load(path).main
-            options = {"as_json": True} if as_json and "as_json" in inspect.signature(main).parameters else {}
-            worst = max(worst, int(main(out / title, **options) or 0))
+    sys.path.insert(0, str(folder_of(kind)))  # scripts import their neighbours
+    try:
+        for title, path in scripts.items():
+            if name in ("all", title):
+                main = _load(path).main
+                options = {"as_json": True} if as_json and "as_json" in inspect.signature(main).parameters else {}
+                worst = max(worst, int(main(out / title, **options) or 0))
+    finally:
+        sys.path.remove(str(folder_of(kind)))
     return worst
 
 
@@ -50,9 +54,5 @@ def _load(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
+    spec.loader.exec_module(module)
     return module
