@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from poseidon_sim.collective.base import Collective, Message, call_overhead, hop_latency, node_uses
-from poseidon_sim.plan.plan import Phase, Plan
+from poseidon_sim.collective.base import Collective, Message, Schedule
 
 
 class Ring(Collective):
@@ -17,16 +16,25 @@ class Ring(Collective):
     name: ClassVar[str] = "ring"
     summary: ClassVar[str] = "2(n-1) rounds of 1/n of the buffer; bandwidth-optimal, latency grows with n"
 
-    def phases(self, plan: Plan, num_bytes: float, staged: bool) -> list[Phase]:
-        n = plan.num_gpus
-        across = 1.0 if plan.num_nodes > 1 else 0.0
-        uses = node_uses(plan, across, across, staged)
-        latency = call_overhead(plan) + 2 * (n - 1) * hop_latency(plan)
-        return [Phase(2.0 * (n - 1) / n * num_bytes, latency, tuple(uses))]
+    def critical_share(self, num_ranks: int) -> float:
+        return 2.0 * (num_ranks - 1) / num_ranks
 
-    def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> list[list[Message]]:
-        one = [Message(r, (r + 1) % num_ranks, 1.0 / num_ranks) for r in range(num_ranks)]
-        return [one] * (2 * (num_ranks - 1)) if num_ranks > 1 else []
+    def num_hops(self, num_ranks: int) -> int:
+        return 2 * (num_ranks - 1)
+
+    def crossing_share(self, num_ranks: int, ranks_per_node: int) -> float:
+        nodes = num_ranks // ranks_per_node
+        return nodes * self.critical_share(num_ranks) if nodes > 1 else 0.0
+
+    def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> Schedule:
+        n = num_ranks
+        rounds = []
+        for step in range(2 * (n - 1)):
+            reduce = step < n - 1
+            shift = step if reduce else step - n
+            chunk = [(r - shift) % n for r in range(n)]
+            rounds.append([Message(r, (r + 1) % n, chunk[r] / n, (chunk[r] + 1) / n, reduce) for r in range(n)])
+        return rounds
 
     def time(self, num_bytes: float, num_ranks: int, bandwidth: float, latency: float) -> float:
         n = num_ranks

@@ -283,6 +283,18 @@ class Plan:
         keys = zip(flows.sender[rows], flows.receiver[rows], flows.relation[rows], strict=True)
         return np.array([self.recorder.queue(("connection", int(s), int(r), int(k))) for s, r, k in keys])
 
+    def send_messages(
+        self, source: np.ndarray, target: np.ndarray, num_bytes: np.ndarray, after: Handles, *, label: str, layer: PlanLayer
+    ) -> Handles:
+        """Send single messages between nodes of unfolded classes; (m,) arrays of class indices and bytes, after (m, k)."""
+        flows = self._flow_table(self.workers, self.workers)
+        rows = flows.index[source, target].max(axis=1)
+        return self._send_at_once(flows, rows, num_bytes, after, label, layer, 0.0)
+
+    def pause(self, seconds: float, after: Handles, label: str) -> Handles:
+        """Let `seconds` pass once everyone is there (the overhead of a collective call)."""
+        return np.repeat(self._record("collective", label, 1, self.everyone(after)[:1], latency=seconds), len(self.workers))
+
     def arrived(self, sent: Handles) -> Handles:
         """Join an (S, R, K) result of `send` over its senders: (R,) handles, true when a receiver has all of it."""
         return self.all_of(np.moveaxis(sent, 1, 0).reshape(sent.shape[1], -1))

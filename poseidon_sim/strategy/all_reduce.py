@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from poseidon_sim.collective import algorithm, list_algorithms
+from poseidon_sim.collective import collective_algorithm, list_collectives
 from poseidon_sim.errors import unknown_name
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
@@ -40,8 +40,8 @@ class AllReduce(Strategy):
     staging: str = "direct"
 
     def validate(self, job: Job) -> Iterator[str]:
-        if self.algorithm not in list_algorithms():
-            raise unknown_name("all-reduce algorithm", self.algorithm, list_algorithms())
+        if self.algorithm not in list_collectives():
+            raise unknown_name("all-reduce algorithm", self.algorithm, list_collectives())
         require(self.staging in ("direct", "host"), f"staging={self.staging!r} is not one of direct, host")
         self._bucket_bytes()
         if job.cluster.num_gpus == 1:
@@ -77,10 +77,10 @@ class AllReduce(Strategy):
             return ready
         if self.staging == "host":
             ready = plan.copy_to_host(num_bytes, after=ready, layer=layer)
-        chosen = algorithm(self.algorithm)
+        chosen = collective_algorithm(self.algorithm)
         done = chosen.record(plan, num_bytes, ready, label=label, layer=layer, staged=self.staging == "host")
         return plan.copy_to_gpu(num_bytes, after=done, layer=layer) if self.staging == "host" else done
 
     def network_bytes(self, job: Job) -> float:
         """What the algorithm's schedule sends between nodes for the whole model."""
-        return algorithm(self.algorithm).network_bytes(job.workload.gradient_bytes, job.cluster)
+        return collective_algorithm(self.algorithm).network_bytes(job.workload.gradient_bytes, job.cluster)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import poseidon_sim as ps
-from poseidon_sim.collective import list_algorithms
+from poseidon_sim.collective import list_collectives
 from poseidon_sim.strategy.registry import strategy_class
 
 VARIANTS = [
@@ -32,7 +32,7 @@ VARIANTS = [
     ps.AllReduce(fusion="100 kB"),
     ps.AllReduce(overlap=False),
     ps.AllReduce(staging="host"),
-    *(ps.AllReduce(algorithm=name) for name in list_algorithms()),
+    *(ps.AllReduce(algorithm=name) for name in list_collectives()),
 ]
 
 
