@@ -195,6 +195,7 @@ _RULES = {
     "int_type": "must be a whole number, for example 16",
     "int_from_float": "must be a whole number, for example 16",
     "greater_than_equal": "is too small; it must be at least 1",
+    "less_than_equal": "is too large; it must be at most a thousand million",
     "greater_than": "must be above 0",
     "string_type": "must be a name (in YAML, put quotes around words such as no, yes, on, off)",
     "model_type": "must be a mapping of keys",

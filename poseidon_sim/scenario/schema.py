@@ -20,7 +20,7 @@ Time = _quantity('time with its unit, "50 us"')
 Flops = _quantity('compute rate with its unit, "6.14 TFLOP/s"')
 Share = _quantity('share, 0.94 or "94 %"')
 Money = _quantity('price per hour, "3.06 USD/h"')
-Count = Annotated[int, Field(strict=True, ge=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 
 
 class Strict(BaseModel):
@@ -94,7 +94,7 @@ class ClusterSpec(Strict):
     socket_bandwidth: Rate = None
     groups: list[GroupSpec] | None = None
     jitter: Share = None
-    seed: int = 0
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**32)] = 0
     name: str = ""
 
 

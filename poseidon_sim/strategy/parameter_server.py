@@ -73,6 +73,8 @@ class ParameterServer(Strategy):
         return Layout(extra_nodes=extra, roles={first + server: f"server {server}" for server in owned})
 
     def validate(self, job: Job) -> Iterator[str]:
+        whole = isinstance(self.servers, int) and not isinstance(self.servers, bool)
+        require(whole or self.servers == "colocated", f"servers={self.servers!r} must be colocated or a number of nodes")
         servers = self.num_servers(job)
         require(servers >= 1, f"servers={self.servers} must be 'colocated' or at least 1")
         require(
