@@ -31,12 +31,16 @@ MOST_VARIATION = 0.03
 
 @dataclass(frozen=True)
 class Comparison:
-    """One case: measured and predicted seconds per step, and how far the repetitions spread (std / mean)."""
+    """One case: measured and predicted seconds per step, and how far they vary (std / mean).
+
+    `spread` is between repetitions, `variation` (median over repetitions) between the iterations of one.
+    """
 
     case: Case
     measured: float
     predicted: float
     spread: float
+    variation: float
     own_cpu: float
     host_busy: float
     drops: int
@@ -49,8 +53,9 @@ class Comparison:
 
     @property
     def trusted(self) -> bool:
-        """Whether noise and load were low enough: no drops, runner under 35 % CPU, spread under 3 %."""
-        return self.drops == 0 and self.own_cpu < MOST_CPU and self.spread < MOST_VARIATION
+        """Whether noise and load were low enough: no drops, under 35 % CPU, variations under 3 %."""
+        steady = max(self.spread, self.variation if not self.case.staleness else 0.0) < MOST_VARIATION
+        return self.drops == 0 and self.own_cpu < MOST_CPU and steady
 
 
 def workload(case: Case) -> ps.Workload:
@@ -131,6 +136,7 @@ def compare(measured: Path, calibration: dict[float, dict[str, float]]) -> list[
         times = np.array([float(x["step_time_s"]) for x in lines])
         out.append(Comparison(
             case, float(np.median(times)), predict(case, calibration), float(times.std() / times.mean()),
+            statistics.median(float(x["variation"]) for x in lines),
             statistics.median(float(x["own_cpu"]) for x in lines),
             statistics.median(float(x["host_busy"]) for x in lines),
             max(int(x["drops"]) for x in lines), len(lines),
@@ -156,13 +162,14 @@ def table(rows: Iterable[Comparison]) -> list[str]:
     """One line per case."""
     lines = [
         f"{'case':<52}{'measured ms':>12}{'predicted':>11}"
-        f"{'error %':>9}{'spread %':>9}{'cpu %':>7}{'host %':>7}"
+        f"{'error %':>9}{'spread %':>9}{'var %':>7}{'cpu %':>7}{'host %':>7}"
     ]
     for one in rows:
         note = "" if one.trusted else "  not trusted"
         lines.append(
             f"{one.case.name:<52}{one.measured * 1e3:>12.2f}{one.predicted * 1e3:>11.2f}"
-            f"{one.error * 100:>9.2f}{one.spread * 100:>9.2f}{one.own_cpu * 100:>7.1f}{one.host_busy * 100:>7.1f}{note}"
+            f"{one.error * 100:>9.2f}{one.spread * 100:>9.2f}{one.variation * 100:>7.2f}"
+            f"{one.own_cpu * 100:>7.1f}{one.host_busy * 100:>7.1f}{note}"
         )
     return lines
 

@@ -64,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", action="store_true", help="only the first twenty cases")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--begin", type=int, default=0, help="number of the first repetition (to add to a table)")
     parser.add_argument("--match", default="", help="only cases whose name contains this")
     parser.add_argument("--output", type=Path, default=MEASURED / "emulated.csv")
     chosen = parser.parse_args()
@@ -72,7 +73,7 @@ def main() -> None:
         print(f"paced loopback in place of an emulated network, for a look only: {problem}")
     cases = [c for c in (first_cases() if chosen.first else all_cases()) if chosen.match in c.name]
     with awake_processors():
-        for repetition in range(chosen.repetitions):
+        for repetition in range(chosen.begin, chosen.begin + chosen.repetitions):
             for case in cases:
                 try:
                     line = row(case, repetition, measure(case))

@@ -57,9 +57,8 @@ class Sync:
         """Block until every layer of the iteration is fresh here."""
         with self.changed:
             if not self.changed.wait_for(lambda: self.done[iteration] == self.units, timeout):
-                raise TimeoutError(
-                    f"process {self.rank}: {self.done[iteration]} of {self.units} layers in iteration {iteration}"
-                )
+                count = f"{self.done[iteration]} of {self.units} layers"
+                raise TimeoutError(f"process {self.rank}: {count} in iteration {iteration}")
             del self.done[iteration]
 
     def tell_clock(self, iteration: int) -> None:
