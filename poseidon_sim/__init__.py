@@ -15,33 +15,48 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from poseidon_sim.cluster import Cluster, Gpu, Host, Network, NodeGroup
-    from poseidon_sim.cluster.catalog import gpu, link, list_gpus, list_links
-    from poseidon_sim.collective import collective_algorithm, list_collectives
-    from poseidon_sim.errors import (
-        CheckError,
-        InfeasibleError,
-        InputError,
-        PoseidonSimError,
-        UnitError,
-        UnknownNameError,
-        UnreadableFileError,
-    )
-    from poseidon_sim.plan.compute import layer_times
-    from poseidon_sim.planner import advise, compare, sweep
-    from poseidon_sim.scenario import Scenario, load_scenario
-    from poseidon_sim.simulation import Run, record, simulate
-    from poseidon_sim.strategy.adam import Adam
-    from poseidon_sim.strategy.all_reduce import AllReduce
-    from poseidon_sim.strategy.base import Strategy
-    from poseidon_sim.laws import check_strategy
-    from poseidon_sim.strategy.one_bit import OneBit
-    from poseidon_sim.strategy.parameter_server import ParameterServer
-    from poseidon_sim.strategy.poseidon import Poseidon, best_scheme
-    from poseidon_sim.strategy.registry import list_strategies, strategy_class
-    from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast
-    from poseidon_sim.workload.layer import Layer, Workload
-    from poseidon_sim.workload.load import list_models, load_model
+    from poseidon_sim.cluster import Cluster as Cluster
+    from poseidon_sim.cluster import Gpu as Gpu
+    from poseidon_sim.cluster import Host as Host
+    from poseidon_sim.cluster import Network as Network
+    from poseidon_sim.cluster import NodeGroup as NodeGroup
+    from poseidon_sim.cluster.catalog import gpu as gpu
+    from poseidon_sim.cluster.catalog import link as link
+    from poseidon_sim.cluster.catalog import list_gpus as list_gpus
+    from poseidon_sim.cluster.catalog import list_links as list_links
+    from poseidon_sim.collective import collective_algorithm as collective_algorithm
+    from poseidon_sim.collective import list_collectives as list_collectives
+    from poseidon_sim.errors import CheckError as CheckError
+    from poseidon_sim.errors import InfeasibleError as InfeasibleError
+    from poseidon_sim.errors import InputError as InputError
+    from poseidon_sim.errors import PoseidonSimError as PoseidonSimError
+    from poseidon_sim.errors import UnitError as UnitError
+    from poseidon_sim.errors import UnknownNameError as UnknownNameError
+    from poseidon_sim.errors import UnreadableFileError as UnreadableFileError
+    from poseidon_sim.laws import check_strategy as check_strategy
+    from poseidon_sim.plan.compute import layer_times as layer_times
+    from poseidon_sim.planner import advise as advise
+    from poseidon_sim.planner import compare as compare
+    from poseidon_sim.planner import sweep as sweep
+    from poseidon_sim.scenario import Scenario as Scenario
+    from poseidon_sim.scenario import load_scenario as load_scenario
+    from poseidon_sim.simulation import Run as Run
+    from poseidon_sim.simulation import record as record
+    from poseidon_sim.simulation import simulate as simulate
+    from poseidon_sim.strategy.adam import Adam as Adam
+    from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
+    from poseidon_sim.strategy.base import Strategy as Strategy
+    from poseidon_sim.strategy.one_bit import OneBit as OneBit
+    from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
+    from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
+    from poseidon_sim.strategy.poseidon import best_scheme as best_scheme
+    from poseidon_sim.strategy.registry import list_strategies as list_strategies
+    from poseidon_sim.strategy.registry import strategy_class as strategy_class
+    from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
+    from poseidon_sim.workload.layer import Layer as Layer
+    from poseidon_sim.workload.layer import Workload as Workload
+    from poseidon_sim.workload.load import list_models as list_models
+    from poseidon_sim.workload.load import load_model as load_model
 
 #: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
 _PUBLIC = {
@@ -89,7 +104,7 @@ _PUBLIC = {
     "sweep": "planner",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name: str) -> Any:

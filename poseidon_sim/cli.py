@@ -12,6 +12,9 @@ import typer
 
 from poseidon_sim.errors import InputError, PoseidonSimError, nearest, unknown_name
 
+#: typer's own, wherever its version keeps it: click's, or a copy inside typer
+UsageError: type[Any] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
+
 app = typer.Typer(
     help="Predict how distributed deep-learning training scales, before buying the cluster.",
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -233,7 +236,6 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit code: 0 fine, 1 check failed, 2 bad input, 3 unreadable, 4 infeasible, 130 interrupted."""
-    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 
     debug = "--debug" in arguments
     try:
@@ -245,7 +247,7 @@ def run(arguments: list[str]) -> int:
             raise
         _say(f"error: {error}")
         return error.exit_code
-    except usage_error as error:
+    except UsageError as error:
         _say(f"error: {_usage(error)}")
         return 2
     except (typer.Abort, KeyboardInterrupt):

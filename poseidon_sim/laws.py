@@ -104,8 +104,9 @@ def _bound(run: Run) -> None:
 
 def _rates(strategy: Strategy, model: Workload, cluster: Cluster) -> None:
     assert cluster.network is not None and cluster.pcie is not None
-    still = replace(cluster, network=replace(cluster.network, latency=0.0))
-    twice = replace(still, network=replace(still.network, bandwidth=2 * cluster.network.bandwidth), pcie=2 * cluster.pcie)
+    network = replace(cluster.network, latency=0.0)
+    still = replace(cluster, network=network)
+    twice = replace(cluster, network=replace(network, bandwidth=2 * network.bandwidth), pcie=2 * cluster.pcie)
     halved = model.with_changes(layers=tuple(
         replace(x, forward_time=(x.forward_time or 0) / 2, backward_time=(x.backward_time or 0) / 2) for x in model.layers
     ))  # fmt: skip

@@ -133,7 +133,7 @@ class Run:
 
     def save_timeline(self, path: str | Path) -> Path:
         """Write the timeline as Chrome trace JSON, which the Perfetto UI opens."""
-        return save_timeline(self.trace, path, arrows=path_tasks(self.trace))
+        return save_timeline(self.trace, path, arrows=path_tasks(self.trace).tolist())
 
     def __str__(self) -> str:
         m, cluster = self.metrics, self.job.cluster

@@ -18,11 +18,11 @@ class HalvingDoubling(Collective):
     summary: ClassVar[str] = "2 log2(n) rounds of 1/2, 1/4, ... of the buffer; ring's bandwidth for powers of two"
 
     def critical_share(self, num_ranks: int) -> float:
-        power = 2 ** (num_ranks.bit_length() - 1)
+        power = int(2 ** (num_ranks.bit_length() - 1))
         return 2.0 * (power - 1) / power + (2.0 if power < num_ranks else 0.0)
 
     def num_hops(self, num_ranks: int) -> int:
-        power = 2 ** (num_ranks.bit_length() - 1)
+        power = int(2 ** (num_ranks.bit_length() - 1))
         return 2 * (power.bit_length() - 1) + (2 if power < num_ranks else 0)
 
     def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> Schedule:

@@ -48,7 +48,9 @@ def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> npt.N
     return times
 
 
-def _roofline(workload: Workload, gpu: Gpu | None, batch_size: float, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def _roofline(
+    workload: Workload, gpu: Gpu | None, batch_size: float, which: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
     layers = [layer for layer, wanted in zip(workload.layers, which, strict=True) if wanted]
     if gpu is None:
         raise InputError(
@@ -68,7 +70,8 @@ def _roofline(workload: Workload, gpu: Gpu | None, batch_size: float, which: npt
     forward = np.maximum(flops[:, 0] / rate, moved / memory)
     backward = np.maximum(flops[:, 1] / (rate * BACKWARD_EFFICIENCY), 2.0 * moved / memory)
     busy = (flops.sum(axis=1) + moved) > 0
-    return np.stack([forward, backward], axis=1) + gpu.launch_overhead * busy[:, None]
+    times: npt.NDArray[np.float64] = np.stack([forward, backward], axis=1) + gpu.launch_overhead * busy[:, None]
+    return times
 
 
 def _efficiency(gpu: Gpu, layer: Layer) -> float:

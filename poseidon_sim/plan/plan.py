@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -259,10 +260,10 @@ class Plan:
         fan = flows.fan[rows]
         coefficients = flows.coefficients[rows] / fan[:, None]
         buffered = np.minimum(sizes, self.cluster.host.send_buffer or 0.0)
-        common: dict[str, object] = dict(
-            layer=layer, node=flows.sender[rows], peer=flows.receiver[rows], rate_cap=flows.rate_cap[rows],
-            links=flows.links[rows], coefficients=coefficients, priority=priority,
-        )  # fmt: skip
+        common: dict[str, Any] = {
+            "layer": layer, "node": flows.sender[rows], "peer": flows.receiver[rows], "rate_cap": flows.rate_cap[rows],
+            "links": flows.links[rows], "coefficients": coefficients, "priority": priority,
+        }  # fmt: skip
         in_thread = self._record(
             "send", label, len(rows), ready, work=(sizes - buffered) * fan, latency=network.message_overhead * fan,
             delay=0.0 if buffered.any() else network.latency, queue=self._queues("thread", flows.sender[rows]), **common,
@@ -326,7 +327,8 @@ class Plan:
         after[:, 1:][after[:, 1:] == after[:, :-1]] = NONE
         real = (after >= 0).sum(axis=1)
         if needed is None and (real <= 1).all():
-            return after.max(axis=1)
+            alone: Handles = after.max(axis=1)
+            return alone
         return self._record("join", "join", rows, after, needed=needed)
 
     def everyone(self, handles: Handles) -> Handles:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,18 +108,18 @@ def lower(
     """Turn recorded blocks into the engine's arrays and the table that says what each task means."""
     blocks = recorder.blocks
 
-    def column(name: str, dtype: type) -> npt.NDArray[np.generic]:
+    def column(name: str, dtype: type) -> npt.NDArray[Any]:
         if not blocks:
             return np.zeros(0, dtype=dtype)
-        out = np.empty(recorder.num_tasks, dtype=dtype)
+        out: npt.NDArray[Any] = np.empty(recorder.num_tasks, dtype=dtype)
         at = 0
         for block in blocks:
-            out[at : at + block.size] = getattr(block, name)  # type: ignore[call-overload]
+            out[at : at + block.size] = getattr(block, name)
             at += block.size
         return out
 
     after = [_two_dimensional(b.after, b.size) for b in blocks]
-    dep, dep_count = _ragged([rows for rows in after], None)
+    dep, dep_count = _ragged(after, None)
     dep_sorted = dep.astype(np.int64)
     links = [_two_dimensional(b.links, b.size) for b in blocks]
     use_link, use_count = _ragged(links, None)
@@ -131,13 +133,13 @@ def lower(
     points = [curves.get(link, ()) for link in range(len(capacities))]
     flat = [point for row in points for point in row]
     program = Program(
-        work=column("work", np.float64),  # type: ignore[arg-type]
-        latency=column("latency", np.float64),  # type: ignore[arg-type]
-        delay=column("delay", np.float64),  # type: ignore[arg-type]
-        rate_cap=column("rate_cap", np.float64),  # type: ignore[arg-type]
-        weight=column("weight", np.float64),  # type: ignore[arg-type]
-        priority=column("priority", np.float64),  # type: ignore[arg-type]
-        queue=column("queue", np.int64),  # type: ignore[arg-type]
+        work=column("work", np.float64),
+        latency=column("latency", np.float64),
+        delay=column("delay", np.float64),
+        rate_cap=column("rate_cap", np.float64),
+        weight=column("weight", np.float64),
+        priority=column("priority", np.float64),
+        queue=column("queue", np.int64),
         needed=needed,
         dep_ptr=_pointers(dep_count),
         dep=dep_sorted,
@@ -151,12 +153,12 @@ def lower(
         queue_slots=np.asarray(recorder.slots, dtype=np.int64),
     )
     table = TaskTable(
-        kind=column("kind", np.int8),  # type: ignore[arg-type]
-        label=column("label", np.int32),  # type: ignore[arg-type]
-        layer=column("layer", np.int32),  # type: ignore[arg-type]
-        node=column("node", np.int32),  # type: ignore[arg-type]
-        peer=column("peer", np.int32),  # type: ignore[arg-type]
-        iteration=column("iteration", np.int32),  # type: ignore[arg-type]
+        kind=column("kind", np.int8),
+        label=column("label", np.int32),
+        layer=column("layer", np.int32),
+        node=column("node", np.int32),
+        peer=column("peer", np.int32),
+        iteration=column("iteration", np.int32),
         labels=tuple(recorder.labels),
         layer_names=layer_names,
     )
@@ -180,9 +182,9 @@ def _coefficients(block: Block) -> npt.NDArray[np.float64]:
 
 
 def _ragged(
-    rows: list[npt.NDArray[np.generic]] | list[npt.NDArray[np.int64]] | list[npt.NDArray[np.float64]],
+    rows: Sequence[npt.NDArray[Any]],
     masks: list[npt.NDArray[np.int64]] | None,
-) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Flatten padded 2-D blocks, leaving out entries whose mask (by default the entry itself) is -1."""
     if not rows:
         return np.zeros(0), np.zeros(0, dtype=np.int64)

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 
-def _quantity(what: str) -> Any:
-    return Annotated[Any, WithJsonSchema({"type": ["string", "number"], "description": what})]
+def _quantity(what: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["string", "number"], "description": what})
 
 
-Rate = _quantity('data rate with its unit, "40 Gbit/s" or "12 GB/s"')
-Size = _quantity('size with its unit, "25 MB" or "4 MiB"')
-Time = _quantity('time with its unit, "50 us"')
-Flops = _quantity('compute rate with its unit, "6.14 TFLOP/s"')
-Share = _quantity('share, 0.94 or "94 %"')
-Money = _quantity('price per hour, "3.06 USD/h"')
+Rate = Annotated[Any, _quantity('data rate with its unit, "40 Gbit/s" or "12 GB/s"')]
+Size = Annotated[Any, _quantity('size with its unit, "25 MB" or "4 MiB"')]
+Time = Annotated[Any, _quantity('time with its unit, "50 us"')]
+Flops = Annotated[Any, _quantity('compute rate with its unit, "6.14 TFLOP/s"')]
+Share = Annotated[Any, _quantity('share, 0.94 or "94 %"')]
+Money = Annotated[Any, _quantity('price per hour, "3.06 USD/h"')]
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 
 
@@ -33,10 +33,10 @@ class GpuSpec(Strict):
     """A GPU written out in the scenario."""
 
     name: str = "inline"
-    flops: Any = Field(None, description="one rate, or a mapping of precision to rate")
+    flops: Any = Field(default=None, description="one rate, or a mapping of precision to rate")
     memory_bandwidth: Rate = None
     memory: Size = None
-    efficiency: Any = Field(None, description="one share, or a mapping of layer kind to share")
+    efficiency: Any = Field(default=None, description="one share, or a mapping of layer kind to share")
     memory_efficiency: Share = None
     launch_overhead: Time = None
     pcie: Rate = None
@@ -47,15 +47,15 @@ class NetworkSpec(Strict):
     """The network between nodes."""
 
     bandwidth: Rate = None
-    link: str | None = Field(None, description="catalog name that gives bandwidth, efficiency and latency")
+    link: str | None = Field(default=None, description="catalog name that gives bandwidth, efficiency and latency")
     latency: Time = None
     efficiency: Share = None
     message_overhead: Time = None
     collective_overhead: Time = None
-    oversubscription: float | None = Field(None, ge=1, allow_inf_nan=False)
+    oversubscription: float | None = Field(default=None, ge=1, allow_inf_nan=False)
     nodes_per_leaf: Count | None = None
-    incast: list[tuple[float, float]] | None = Field(None, description="[[flows into a port, share of goodput left], ...]")
-    pair_bandwidth: list[list[Rate]] | None = Field(None, description="rate of each ordered pair of nodes, row = sender")
+    incast: list[tuple[float, float]] | None = Field(default=None, description="[[flows into a port, share of goodput left], ...]")
+    pair_bandwidth: list[list[Rate]] | None = Field(default=None, description="rate of each ordered pair of nodes, row = sender")
 
 
 class HostSpec(Strict):
@@ -64,7 +64,7 @@ class HostSpec(Strict):
     copy_bandwidth: Rate = None
     reduce_bandwidth: Rate = None
     channel_bandwidth: Rate = None
-    channel_sharing: list[tuple[float, float]] | None = Field(None, description="[[messages at once, share left], ...]")
+    channel_sharing: list[tuple[float, float]] | None = Field(default=None, description="[[messages at once, share left], ...]")
     memory_bandwidth: Rate = None
     channels: Count | None = None
     send_buffer: Size = None
@@ -75,7 +75,7 @@ class GroupSpec(Strict):
 
     nodes: Count
     gpu: str | GpuSpec | None = None
-    slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
+    slowdown: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     bandwidth: Rate = None
     batch_size: Count | None = None
 
@@ -86,8 +86,8 @@ class ClusterSpec(Strict):
     nodes: Count
     gpus_per_node: Count = 1
     gpu: str | GpuSpec | None = None
-    pcie: Rate = Field(None, description='rate of a GPU\'s lanes, "12 GB/s", or a node template such as pcie-tree')
-    node: str | None = Field(None, description="node template")
+    pcie: Rate = Field(default=None, description='rate of a GPU\'s lanes, "12 GB/s", or a node template such as pcie-tree')
+    node: str | None = Field(default=None, description="node template")
     network: str | NetworkSpec | None = None
     host: HostSpec | None = None
     peer_latency: Time = None

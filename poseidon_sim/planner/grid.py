@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError
 from poseidon_sim.provenance import digest
@@ -37,14 +38,14 @@ def grid_points(grid: Mapping[str, Sequence[object]]) -> list[Point]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def run_point(base: object, point: Point) -> dict[str, object]:
+def run_point(base: Any, point: Point) -> dict[str, object]:
     """Simulate one point of a grid; a point that cannot be simulated gives a row with its error."""
     try:
         result = simulate(load_scenario(copy.deepcopy(base), **point)).to_dict()
     except PoseidonSimError as error:
         return {**point, "error": str(error)}
     row = {name: result.get(name) for name in COLUMNS}
-    row["warnings"] = "; ".join(result["warnings"])  # type: ignore[arg-type]
+    row["warnings"] = "; ".join(result["warnings"])
     return {**point, **row, "error": ""}
 
 

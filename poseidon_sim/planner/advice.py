@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
 from poseidon_sim.scenario import Scenario, load_scenario
@@ -60,7 +61,7 @@ class Advice:
         for axis, other in (("nodes", "network"), ("network", "nodes")):
             for fixed in dict.fromkeys(getattr(c, other) for c in self._in_order):
                 row = [c for c in self._in_order if getattr(c, other) == fixed]
-                for before, after in zip(row, row[1:], strict=False):
+                for before, after in pairwise(row):
                     a, b = before.winner.strategy.name, after.winner.strategy.name
                     if a != b:
                         found.append(f"{other} {fixed}: {a} wins at {axis} {getattr(before, axis)}, {b} at {getattr(after, axis)}")
