@@ -13,8 +13,8 @@ from validation.runner import awake_processors
 PROBLEM = missing_requirements()
 CALIBRATION = read_calibration(MEASURED / "emulated_network.csv")
 
-#: Relative difference allowed; the host may be busy with other tests while this one runs.
-TOLERANCE = 0.08
+#: Relative difference allowed. Twelve runs, half of them beside four spinning programs, stayed under 0.01.
+TOLERANCE = 0.04
 LIVE = [Case("mlp3", PS, 2, 200), Case("mlp3", SFB, 3, 100, batch_size=64), Case("mlp3", RING, 3, 200)]
 
 
