@@ -125,6 +125,22 @@ def more_cases() -> Iterator[Case]:
         yield Case("cnn5", PS, 4, 200, staleness=staleness)
 
 
+def last_cases() -> Iterator[Case]:
+    """Short steps, where latency and compute matter more than bytes; stronger stragglers; mixed conditions."""
+    for strategy in (PS, SFB, POSEIDON, RING):
+        yield Case("mlp3", strategy, 4, 500, batch_size=8, delay_ms=5)
+        yield Case("mlp4b", strategy, 8, 100, batch_size=8)
+        yield Case("vgg7", strategy, 3, 1000, straggler=2)
+        yield Case("cnn5", strategy, 4, 200, overlap=False, delay_ms=5)
+    for strategy in (PS, RING):
+        yield Case("deep8", strategy, 4, 1000)
+        yield Case("deep8", strategy, 4, 200, uplink_mbit=200)
+    yield Case("deep8", RING, 4, 500, fusion="all", delay_ms=5)
+    yield Case("mlp4b", PS, 6, 200, servers="3")
+    yield Case("mlp4b", PS, 4, 200, servers="1", straggler=1.5)
+    yield Case("deep8", PS, 4, 1000, staleness=2, straggler=2)
+
+
 def all_cases() -> list[Case]:
     """Every case of the campaign, no two alike."""
-    return list(dict.fromkeys([*first_cases(), *more_cases()]))
+    return list(dict.fromkeys([*first_cases(), *more_cases(), *last_cases()]))

@@ -14,7 +14,7 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +166,26 @@ def summary(rows: Iterable[Comparison]) -> list[str]:
     return lines
 
 
+def winners(rows: Iterable[Comparison]) -> tuple[int, int, float]:
+    """Groups of cases that differ in the strategy only, and whose best and worst differ by over 5 %.
+
+    Returns (groups, groups whose winner is predicted right, worst regret: the predicted winner's measured time over
+    the best measured time, minus 1).
+    """
+    groups: dict[Case, list[Comparison]] = defaultdict(list)
+    for one in rows:
+        groups[replace(one.case, strategy="", fusion="none", servers="colocated", staleness=0)].append(one)
+    right, regrets = 0, []
+    for group in groups.values():
+        order = sorted(group, key=lambda one: one.measured)
+        if len({one.case.strategy for one in group}) < 2 or order[-1].measured < 1.05 * order[0].measured:
+            continue
+        chosen = min(group, key=lambda one: one.predicted)
+        regrets.append(chosen.measured / order[0].measured - 1.0)
+        right += regrets[-1] < 0.01
+    return len(regrets), right, max(regrets, default=0.0)
+
+
 def table(rows: Iterable[Comparison]) -> list[str]:
     """One line per case."""
     lines = [
@@ -197,6 +217,8 @@ def main() -> None:
     print("\n".join(table(rows)))
     print(f"\nabsolute error of the step time in per cent; {len(kept)} of {len(rows)} cases counted")
     print("\n".join(summary(kept)))
+    groups, right, regret = winners(kept)
+    print(f"\nbest strategy predicted right in {right} of {groups} groups; worst regret {regret:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Run the campaign's cases on the emulated network and append what they measured to a table.
 
-    python -m validation.campaign.run [--first] [--repetitions 5] [--match WORD] [--output FILE]
+    python -m validation.campaign.run [--part first|more|last] [--repetitions 5] [--match WORD] [--output FILE]
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 from ..network import emulated_network, missing_requirements
 from ..network.spec import PAYLOAD_SHARE
 from ..runner import RunResult, awake_processors, run_job
-from .cases import Case, all_cases, first_cases
+from .cases import Case, all_cases, first_cases, last_cases, more_cases
 
+PARTS = {"all": all_cases, "first": first_cases, "more": more_cases, "last": last_cases}
 MEASURED = Path(__file__).resolve().parents[1] / "measured"
 
 
@@ -62,7 +63,7 @@ def measure(case: Case, iterations: int = 8) -> RunResult:
 def main() -> None:
     """Run the chosen cases, one repetition of all after the other, so that drifts spread over all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--first", action="store_true", help="only the first twenty cases")
+    parser.add_argument("--part", choices=PARTS, default="all", help="only the first, middle or last cases")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--begin", type=int, default=0, help="number of the first repetition (to add to a table)")
     parser.add_argument("--match", default="", help="only cases whose name contains this")
@@ -71,7 +72,7 @@ def main() -> None:
     problem = missing_requirements()
     if problem:
         print(f"paced loopback in place of an emulated network, for a look only: {problem}")
-    cases = [c for c in (first_cases() if chosen.first else all_cases()) if chosen.match in c.name]
+    cases = [c for c in PARTS[chosen.part]() if chosen.match in c.name]
     with awake_processors():
         for repetition in range(chosen.begin, chosen.begin + chosen.repetitions):
             for case in cases:
