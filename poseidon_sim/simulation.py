@@ -166,14 +166,14 @@ def record(job: Job, strategy: Strategy, detail: str = "folded", num_iterations:
 def _run_trace(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> tuple[Plan, Trace]:
     """Record and run as many iterations as the steady state needs.
 
-    A synchronous iteration that leaves nothing behind (nothing handed on, no task after its end) repeats itself
-    exactly, so one is enough; otherwise warm-up iterations come first.
+    A synchronous iteration that leaves nothing behind (nothing handed on, no task after the end of any worker's)
+    repeats itself exactly, so one is enough; otherwise warm-up iterations come first.
     """
     if strategy.iteration_staleness == 0:
         plan = record(job, strategy, detail, num_iterations=1)
         if not plan.carried:
             trace = _trace(plan, 0, engine, check)
-            if trace.times.makespan <= trace.iteration_ends[-1].max():
+            if trace.times.makespan <= trace.iteration_ends[-1].min():
                 return plan, trace
     plan = record(job, strategy, detail)
     return plan, _trace(plan, strategy.num_iterations()[0], engine, check)

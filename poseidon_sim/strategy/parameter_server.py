@@ -167,14 +167,14 @@ class ParameterServer(Strategy):
         return placed
 
     def _fetching_iteration(self, plan: Plan, start: Handles) -> Handles:
-        """Fetch each layer's parameters from the servers before its forward, push when its backward ends."""
+        """Fetch each layer's parameters before its forward, push when its backward ends.
+
+        Nobody fetches before every gradient of the last iteration is applied (the tokens of TensorFlow's SyncReplicas).
+        """
         ready = start
-        fetched = {}
-        for layer in plan.layers:
-            summed = plan.carried.get(layer.name)
-            before = np.repeat(start[:1], len(plan.servers)) if summed is None else plan.all_of(
-                summed, np.repeat(plan.everyone(start)[:1], len(plan.servers)))  # fmt: skip
-            fetched[layer.name] = self.fetch(plan, layer, before)
+        applied = [plan.everyone(summed) for summed in plan.carried.values()]
+        fresh = plan.everyone(plan.all_of(plan.everyone(start)[:1], *(each[:1] for each in applied)))[:1]
+        fetched = {x.name: self.fetch(plan, x, np.repeat(fresh, len(plan.servers))) for x in plan.layers}
         for layer in plan.layers:
             ready = plan.forward(after=plan.all_of(ready, fetched[layer.name]), layer=layer)
         pushed = []
