@@ -21,6 +21,7 @@ import numpy as np
 
 import poseidon_sim as ps
 
+from ..network.spec import PAYLOAD_SHARE
 from .cases import Case
 from .nets import NETS
 from .run import MEASURED
@@ -73,16 +74,15 @@ def workload(case: Case) -> ps.Workload:
 def cluster(case: Case, calibration: dict[float, dict[str, float]], bucket: bool = True) -> ps.Cluster:
     """The case's cluster for the simulator.
 
-    `bucket` : count that a token bucket gives idle time back, up to its size: on this network the gap of a hop in a
-    ring costs only what exceeds it. Other strategies keep their ports busy while a message is under way.
+    `bucket` : count that a token bucket gives idle time back (`ring_hop`). Other strategies keep their ports busy
+    while a message is under way.
     """
     rates = calibration[case.rate_mbit]
     one_way, overhead = rates["one_way_s"] + case.delay_ms * 1e-3, rates["message_overhead_s"]
     if bucket and case.strategy == "all-reduce":
-        wire = case.rate_mbit * 1e6 / 8
-        one_way, overhead = max(0.0, one_way + overhead - case.network().burst(wire) / wire), 0.0
+        one_way, overhead = ring_hop(case, one_way + overhead), 0.0
     network = ps.Network(
-        bandwidth=case.rate_mbit * 1e6 / 8, efficiency=rates["payload_share"],
+        bandwidth=case.rate_mbit * 1e6 / 8, efficiency=goodput_share(rates),
         latency=one_way, message_overhead=overhead,
         **_leaves(case),
     )  # fmt: skip
@@ -90,6 +90,25 @@ def cluster(case: Case, calibration: dict[float, dict[str, float]], bucket: bool
     last = ps.NodeGroup(1, slowdown=case.straggler, bandwidth=slow)
     groups = (ps.NodeGroup(case.workers - 1), last) if slow or case.straggler != 1.0 else ()
     return ps.Cluster(nodes=case.workers, network=network, groups=groups)
+
+
+def ring_hop(case: Case, one_way: float) -> float:
+    """Mean seconds that a hop of a ring costs besides its bytes, behind token buckets.
+
+    While a hop is under way the ports idle and their buckets fill, by at most their size; the next chunk then passes
+    that much sooner, though never before the hop is over. So a hop costs what exceeds the bucket, or what exceeds the
+    chunk's own time if that is longer. Averaged over the collectives of an iteration.
+    """
+    wire = case.rate_mbit * 1e6 / 8
+    tensors = [4 * size for layer in NETS[case.net] for size in layer.tensors]
+    sizes = [sum(tensors)] if case.fusion == "all" else tensors
+    given_back = (min(case.network().burst(wire), size / case.workers) / wire for size in sizes)
+    return sum(max(0.0, one_way - time) for time in given_back) / len(sizes)
+
+
+def goodput_share(rates: dict[str, float]) -> float:
+    """Payload share of the wire in both directions at once, times the rate the token buckets gave over that asked."""
+    return rates["payload_share"] * rates["goodput_share_one_direction"] / PAYLOAD_SHARE
 
 
 def _leaves(case: Case) -> dict[str, float]:
