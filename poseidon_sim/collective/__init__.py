@@ -1,11 +1,14 @@
-"""All-reduce algorithms, one a file."""
+"""Collectives: all-reduce algorithms by name, one a file, and the primitives that sharded strategies build on."""
 
-from poseidon_sim.collective.base import Collective, Message
+from poseidon_sim.collective.base import Collective
 from poseidon_sim.collective.double_tree import DoubleTree
 from poseidon_sim.collective.halving_doubling import HalvingDoubling
-from poseidon_sim.collective.hierarchical import Hierarchical, TwoDimensional
+from poseidon_sim.collective.hierarchical import Hierarchical
+from poseidon_sim.collective.messages import Message, Round
+from poseidon_sim.collective.primitives import AllGather, AllToAll, Broadcast, ReduceScatter
 from poseidon_sim.collective.ring import Ring
 from poseidon_sim.collective.tree import Tree
+from poseidon_sim.collective.two_dimensional import TwoDimensional
 from poseidon_sim.errors import unknown_name
 
 _ALGORITHMS: dict[str, Collective] = {
@@ -25,4 +28,7 @@ def collective_algorithm(name: str) -> Collective:
     return _ALGORITHMS[name]
 
 
-__all__ = ["Collective", "Message", "collective_algorithm", "list_collectives"]
+__all__ = [
+    "AllGather", "AllToAll", "Broadcast", "Collective", "Message", "ReduceScatter", "Round", "collective_algorithm",
+    "list_collectives",
+]  # fmt: skip

@@ -1,92 +1,91 @@
-"""Two-level all-reduces for nodes of several GPUs: by one leader per node, or by all GPUs of a node at once.
+"""Hierarchical all-reduce: reduce to one leader per node, ring among the leaders, broadcast inside the nodes.
 
-Source: ChainerMN's `hierarchical` and `two_dimensional` communicators (Akiba et al. 2017); NCCL's hierarchical rings.
-With one GPU per node both are the flat ring.
-Simplified: inside a node, reduce and broadcast run as pipelined chains of small chunks.
+Source: Jia et al. 2018 (arXiv 1807.11205); ChainerMN's `hierarchical` communicator (Akiba et al. 2017). Inside a node reduce and
+broadcast are NCCL's: a chain through the GPUs, pipelined in small chunks. With one GPU per node it is the flat ring.
+Simplified: the fluid phases take the limit of many small chunks; the schedule cuts the chain's buffer into 8 pieces.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from poseidon_sim.collective.base import (
-    Collective,
-    Message,
-    Schedule,
-    call_overhead,
-    flow_cap,
-    hop_latency,
-    node_only_phase,
-    node_uses,
-)
-from poseidon_sim.collective.ring import Ring
-from poseidon_sim.plan.plan import Phase, Plan
+import numpy as np
 
+from poseidon_sim.collective.base import Collective
+from poseidon_sim.collective.messages import Ints, Leg, Schedule, join_rounds, make_round, mirrored
+from poseidon_sim.collective.ring import ring_steps
 
-def _between(schedule: Schedule, per_node: int, local: int, low: float, high: float) -> Schedule:
-    """Move a schedule over nodes to the `local`-th GPU of each node and to a part of the buffer."""
-    width = high - low
-    return [
-        [Message(m.source * per_node + local, m.target * per_node + local, low + m.start * width, low + m.stop * width, m.reduce)
-         for m in each]
-        for each in schedule
-    ]  # fmt: skip
+PIECES = 8
 
 
 class Hierarchical(Collective):
-    """Reduce to one leader per node, ring among the leaders, broadcast inside the nodes."""
+    """Three phases: reduce inside, ring between, broadcast inside.
+
+    >>> Hierarchical().time(1e6, num_ranks=8, bandwidth=1e9, latency=0.0, ranks_per_node=4, peer_bandwidth=1e10)
+    0.0012
+    """
 
     name: ClassVar[str] = "hierarchical"
     summary: ClassVar[str] = "reduce inside each node, ring among one leader per node, broadcast inside"
 
-    def phases(self, plan: Plan, num_bytes: float, staged: bool) -> list[Phase]:
-        nodes, gpus = plan.num_nodes, plan.gpus_per_node
-        inside = [node_only_phase(plan, num_bytes, gpus - 1, name) for name in ("reduce", "broadcast")] if gpus > 1 else []
-        across = 1.0 if nodes > 1 else 0.0
-        uses = [u for u in node_uses(plan, across, across, staged, peers=0.0) if u[1] > 0]
-        hops = 2 * (nodes - 1) * hop_latency(plan)
-        ring = Phase(2.0 * (nodes - 1) / nodes * num_bytes, call_overhead(plan) + hops, tuple(uses), flow_cap(plan, staged), "ring")
-        between = [ring] if nodes > 1 else []
-        return [*inside[:1], *between, *inside[1:]]
+    def legs(self, num_ranks: int, ranks_per_node: int = 1) -> list[Leg]:
+        g, nodes = ranks_per_node, num_ranks // ranks_per_node
+        leader = g * np.arange(nodes, dtype=np.int64)
+        legs = []
+        if g > 1:
+            child = (leader[:, None] + np.arange(1, g)).ravel()
+            up = make_round(child, child - 1, 0, 1, reduce=True, num_chunks=1)
+            legs = [
+                Leg(rounds, name=name, pipelined=True, hops=(0, g - 1))
+                for name, rounds in (("reduce", (up,)), ("broadcast", mirrored((up,))))
+            ]
+        if nodes > 1:
+            one = make_round(leader, np.roll(leader, -1), 0, 1, reduce=True, num_chunks=nodes)
+            legs.insert(1 if g > 1 else 0, Leg((one,), 2 * (nodes - 1), "ring"))
+        return legs
 
     def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> Schedule:
         nodes = num_ranks // ranks_per_node
-        up = [
-            [Message(n * ranks_per_node + i, n * ranks_per_node + i - 1, 0.0, 1.0, True) for n in range(nodes)]
-            for i in range(ranks_per_node - 1, 0, -1)
+        leader = ranks_per_node * np.arange(nodes, dtype=np.int64)
+        up = _chain(leader, ranks_per_node)
+        ring = [
+            make_round(
+                leader,
+                np.roll(leader, -1),
+                chunk * PIECES,
+                (chunk + 1) * PIECES,
+                reduce=reduce,
+                num_chunks=nodes * PIECES,
+            )
+            for reduce in (True, False)
+            for chunk in ring_steps(nodes, reduce)
         ]
-        down = [[Message(m.target, m.source, 0.0, 1.0, False) for m in each] for each in reversed(up)]
-        return up + _between(Ring().schedule(nodes), ranks_per_node, 0, 0.0, 1.0) + down
+        return (*up, *ring, *mirrored(up))
 
-    def crossing_share(self, num_ranks: int, ranks_per_node: int) -> float:
-        return Ring().crossing_share(num_ranks // ranks_per_node, 1)
+    def time(
+        self, num_bytes: float, num_ranks: int, bandwidth: float, latency: float, ranks_per_node: int = 1,
+        peer_bandwidth: float = float("inf"), peer_latency: float = 0.0,
+    ) -> float:  # fmt: skip
+        nodes = num_ranks // ranks_per_node
+        inside = (ranks_per_node - 1) * peer_latency + (
+            num_bytes / peer_bandwidth if ranks_per_node > 1 else 0.0
+        )
+        return 2 * inside + 2 * (nodes - 1) * latency + 2.0 * (1.0 - 1.0 / nodes) * num_bytes / bandwidth
 
-    def time(self, num_bytes: float, num_ranks: int, bandwidth: float, latency: float) -> float:
-        return Ring().time(num_bytes, num_ranks, bandwidth, latency)
 
-
-class TwoDimensional(Hierarchical):
-    """Reduce-scatter inside each node, rings across nodes for every local rank at once, all-gather inside."""
-
-    name: ClassVar[str] = "two-dimensional"
-    summary: ClassVar[str] = "reduce-scatter inside each node, one ring across nodes per local GPU, all-gather inside"
-
-    def phases(self, plan: Plan, num_bytes: float, staged: bool) -> list[Phase]:
-        nodes, gpus = plan.num_nodes, plan.gpus_per_node
-        part = (gpus - 1) / gpus * num_bytes
-        inside = [node_only_phase(plan, part, gpus - 1, name) for name in ("reduce-scatter", "all-gather")] if gpus > 1 else []
-        uses = [u for u in node_uses(plan, float(gpus), float(gpus), staged, peers=0.0) if u[1] > 0]
-        hops = 2 * (nodes - 1) * hop_latency(plan)
-        work = 2.0 * (nodes - 1) / nodes * num_bytes / gpus
-        between = [Phase(work, call_overhead(plan) + hops, tuple(uses), flow_cap(plan, staged), "rings")] if nodes > 1 else []
-        return [*inside[:1], *between, *inside[1:]]
-
-    def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> Schedule:
-        g, nodes = ranks_per_node, num_ranks // ranks_per_node
-        inside = Ring().schedule(g)
-        spread = [[Message(n * g + m.source, n * g + m.target, m.start, m.stop, m.reduce) for n in range(nodes) for m in each]
-                  for each in inside]  # fmt: skip
-        owners = {m.target: (m.start, m.stop) for m in inside[g - 2]} if g > 1 else {0: (0.0, 1.0)}
-        rings = [_between(Ring().schedule(nodes), g, local, *owners[local]) for local in range(g)]
-        across = [[m for ring in rings for m in ring[step]] for step in range(2 * (nodes - 1))]
-        return spread[: g - 1] + across + spread[g - 1 :]
+def _chain(leader: Ints, gpus: int) -> Schedule:
+    """Return the reduction along every node's chain, last GPU first, one piece behind the other."""
+    nodes = len(leader)
+    rounds = []
+    for step in range(gpus - 2 + PIECES if gpus > 1 else 0):
+        moving = [(local, step - (gpus - 1 - local)) for local in range(1, gpus)]
+        parts = [
+            make_round(
+                leader + local, leader + local - 1, piece * nodes, (piece + 1) * nodes, reduce=True,
+                num_chunks=nodes * PIECES,
+            )
+            for local, piece in moving
+            if 0 <= piece < PIECES
+        ]  # fmt: skip
+        rounds.append(join_rounds(parts))
+    return tuple(rounds)

@@ -13,6 +13,7 @@ from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.engine.program import Program
 from poseidon_sim.errors import InputError
 from poseidon_sim.plan.compute import layer_times
+from poseidon_sim.plan.flows import Flows, flow_table, padded
 from poseidon_sim.plan.kernels import gemm_time
 from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Recorder, TaskTable, lower
 from poseidon_sim.workload.layer import Layer, Workload
@@ -54,20 +55,6 @@ class Phase:
     name: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Flows:
-    """All flows between two groups of node classes: (F,) arrays and the (S, R, K) map to them (-1: none)."""
-
-    sender: np.ndarray
-    receiver: np.ndarray
-    relation: np.ndarray
-    links: np.ndarray
-    coefficients: np.ndarray
-    rate_cap: np.ndarray
-    fan: np.ndarray
-    index: np.ndarray
-
-
 class Plan:
     """Records one job: what every node class does, when it may start, and what it loads.
 
@@ -104,6 +91,7 @@ class Plan:
         self.iteration_ends: list[Handles] = []
         self.warnings: list[str] = []
         self.carried: dict[object, Handles] = {}
+        self.known: dict[object, Any] = {}  # what collectives work out once per plan
         self.layers, self.stem_forward = _plan_layers(self)
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
         self._queue_rows: dict[tuple[str, bytes], np.ndarray] = {}
@@ -284,17 +272,9 @@ class Plan:
         keys = zip(flows.sender[rows], flows.receiver[rows], flows.relation[rows], strict=True)
         return np.array([self.recorder.queue(("connection", int(s), int(r), int(k))) for s, r, k in keys])
 
-    def send_messages(
-        self, source: np.ndarray, target: np.ndarray, num_bytes: np.ndarray, after: Handles, *, label: str, layer: PlanLayer
-    ) -> Handles:
-        """Send single messages between nodes of unfolded classes; (m,) arrays of class indices and bytes, after (m, k)."""
-        flows = self._flow_table(self.workers, self.workers)
-        rows = flows.index[source, target].max(axis=1)
-        return self._send_at_once(flows, rows, num_bytes, after, label, layer, 0.0)
-
     def pause(self, seconds: float, after: Handles, label: str) -> Handles:
-        """Let `seconds` pass once everyone is there (the overhead of a collective call)."""
-        return np.repeat(self._record("collective", label, 1, self.everyone(after)[:1], latency=seconds), len(self.workers))
+        """Let `seconds` pass on every worker node (the overhead of a collective call)."""
+        return self._record("collective", label, len(self.workers), after, latency=seconds, node=self.workers)
 
     def arrived(self, sent: Handles) -> Handles:
         """Join an (S, R, K) result of `send` over its senders: (R,) handles, true when a receiver has all of it."""
@@ -370,40 +350,8 @@ class Plan:
     def _flow_table(self, senders: np.ndarray, receivers: np.ndarray) -> Flows:
         key = (senders.tobytes(), receivers.tobytes())
         if key not in self._flows:
-            self._flows[key] = _flow_table(self.fabric, senders, receivers)
+            self._flows[key] = flow_table(self.fabric, senders, receivers)
         return self._flows[key]
-
-
-def padded(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Turn lists of (link, coefficient) into two padded arrays (rows, widest), -1 and 1.0 where there is none."""
-    width = max((len(row) for row in rows), default=0)
-    links = np.full((len(rows), width), NONE)
-    coefficients = np.ones((len(rows), width))
-    for i, row in enumerate(rows):
-        for j, (link, coefficient) in enumerate(row):
-            links[i, j], coefficients[i, j] = link, coefficient
-    return links, coefficients
-
-
-def _flow_table(fabric: Fabric, senders: np.ndarray, receivers: np.ndarray) -> Flows:
-    found: list[tuple[int, int, int]] = []
-    rows: list[list[tuple[int, float]]] = []
-    index = np.full((len(senders), len(receivers), 2), NONE)
-    caps: list[float] = []
-    fans: list[float] = []
-    matrix = fabric.cluster.network.pair_bandwidth if fabric.cluster.network else None
-    for i, s in enumerate(senders):
-        for j, r in enumerate(receivers):
-            a, b = fabric.classes[s], fabric.classes[r]
-            for k, pair in enumerate(fabric.pairs(a, b)):
-                index[i, j, k] = len(rows)
-                found.append((int(s), int(r), k))
-                rows.append(fabric.flow_uses(a, b, pair))
-                fans.append(float(pair.receivers))
-                caps.append(matrix[a.first_node][b.first_node] if matrix else np.inf)
-    links, coefficients = padded(rows)
-    table = np.array(found, dtype=np.int64).reshape(-1, 3)
-    return Flows(table[:, 0], table[:, 1], table[:, 2], links, coefficients, np.array(caps), np.array(fans), index)
 
 
 def _plan_layers(plan: Plan) -> tuple[tuple[PlanLayer, ...], tuple[float, ...]]:
