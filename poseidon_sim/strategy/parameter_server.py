@@ -43,6 +43,9 @@ class ParameterServer(Strategy):
         all hit one server at a time).
     pull : 'pushed-back' (servers send fresh values at once) or 'next-iteration' (workers fetch them layer by layer at
         the start of the next iteration, as TensorFlow did).
+    copies : 'streamed' (each tensor is sent as soon as it is on the host, and copied back as soon as it is fresh) or
+        'blocking' (all gradients are on the host before the first is sent, and all values are there before the first
+        is copied back: nothing hides the copies, as in plain Caffe with a parameter server).
     """
 
     name: ClassVar[str] = "parameter-server"
@@ -57,6 +60,7 @@ class ParameterServer(Strategy):
     staleness: float = 0
     sending: str = "at-once"
     pull: str = "pushed-back"
+    copies: str = "streamed"
 
     def num_servers(self, job: Job) -> int:
         """Return how many nodes serve."""
@@ -85,12 +89,16 @@ class ParameterServer(Strategy):
         require(self.pair_size is None or self.pair_size > 0, f"pair_size={self.pair_size} must be above 0 bytes")
         for field, known in (
             ("placement", ("even", "round-robin", "whole")), ("pull", ("pushed-back", "next-iteration")),
-            ("sending", ("at-once", "same-order")),
+            ("sending", ("at-once", "same-order")), ("copies", ("streamed", "blocking")),
         ):  # fmt: skip
             given = getattr(self, field)
             require(given in known, f"{field}={given!r} is not one of {', '.join(known)}")
         require(
             self.pull == "pushed-back" or self.staleness == 0, "pull=next-iteration is defined for staleness=0 only"
+        )
+        require(
+            self.copies == "streamed" or (not self.overlap and self.pull == "pushed-back"),
+            "copies=blocking needs overlap=False and pull=pushed-back: it waits for the whole backward pass",
         )
         if self.servers == "colocated" and job.cluster.nodes == 1:
             yield "one colocated node: parameter-server moves nothing over the network"
@@ -99,24 +107,43 @@ class ParameterServer(Strategy):
         if self.pull == "next-iteration":
             return self._fetching_iteration(plan, start)
         gradients, ready = backward_pass(plan, start, self.overlap)
+        if self.copies == "blocking":
+            return self._blocking(plan, [layer for layer, _ in gradients], ready)
         synced = [self.sync(plan, layer, gradient) for layer, gradient in gradients]
         return plan.all_of(ready, *synced)
+
+    def _blocking(self, plan: Plan, layers: list[PlanLayer], ready: Handles) -> Handles:
+        """Copy every gradient out, synchronise from host to host, copy every value back."""
+        on_host = plan.all_of(*(plan.copy_to_host(x.gradient_bytes, after=ready, layer=x) for x in layers))
+        pieces = ((x, piece) for x in layers for piece in self.pieces(plan, x.gradient_bytes))
+        fresh = plan.all_of(*(self._between_hosts(plan, x, on_host, piece) for x, piece in pieces))
+        return plan.all_of(*(plan.copy_to_gpu(x.gradient_bytes, after=fresh, layer=x) for x in layers))
+
+    def _between_hosts(self, plan: Plan, layer: PlanLayer, on_host: Handles, size: float) -> Handles:
+        return plan.arrived(self.give_back(plan, layer, self.gather(plan, layer, on_host, size), size))
+
+    def pieces(self, plan: Plan, size: float) -> list[float]:
+        """Return the bytes of each part of a tensor that follows its own way to the servers and back."""
+        count = 1
+        if self.placement == "even" and self.pair_size is not None:
+            count = min(MAX_PIECES, math.ceil(size / plan.num_servers / self.pair_size))
+        return [size / count] * count
 
     def sync(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
         """Record push, sum and pull of one layer (of `num_bytes` if its gradient travels in another form)."""
         size = layer.gradient_bytes if num_bytes is None else num_bytes
-        pieces = 1
-        if self.placement == "even" and self.pair_size is not None:
-            pieces = min(MAX_PIECES, math.ceil(size / plan.num_servers / self.pair_size))
-        piece = size / pieces
-        return plan.all_of(*(self.fetch(plan, layer, self.push(plan, layer, ready, piece), piece) for _ in range(pieces)))
+        pieces = self.pieces(plan, size)
+        return plan.all_of(*(self.fetch(plan, layer, self.push(plan, layer, ready, piece), piece) for piece in pieces))
 
     def push(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
-        """Record the way to the servers; returns (S,) handles (or (S, W) when each worker is served apart)."""
+        """Record the way from every GPU to the servers; returns what `gather` returns."""
         size = layer.gradient_bytes if num_bytes is None else num_bytes
+        return self.gather(plan, layer, plan.copy_to_host(size, after=ready, layer=layer), size)
+
+    def gather(self, plan: Plan, layer: PlanLayer, on_host: Handles, size: float) -> Handles:
+        """Record the way from the hosts to the servers' sums: (S,) handles, (S, W) when each worker is served apart."""
         sizes = self.shares(plan, layer, size)
         copies = 1 if self.aggregate else plan.gpus_per_node
-        on_host = plan.copy_to_host(size, after=ready, layer=layer)
         if self.aggregate and plan.gpus_per_node > 1:
             on_host = plan.host_sum(plan.workers, size * plan.gpus_per_node, after=on_host, layer=layer)
         pushed = plan.send(plan.workers, plan.servers, sizes * copies, after=on_host, label="push", layer=layer, turns=self.sending)
@@ -132,10 +159,13 @@ class ParameterServer(Strategy):
     def fetch(self, plan: Plan, layer: PlanLayer, summed: Handles, num_bytes: float | None = None) -> Handles:
         """Record the way back from the servers to every GPU."""
         size = layer.gradient_bytes if num_bytes is None else num_bytes
+        return plan.copy_to_gpu(size, after=plan.arrived(self.give_back(plan, layer, summed, size)), layer=layer)
+
+    def give_back(self, plan: Plan, layer: PlanLayer, summed: Handles, size: float) -> Handles:
+        """Record the sends of fresh values from the servers to the workers' hosts: (S, W, K) handles."""
         copies = 1 if self.aggregate else plan.gpus_per_node
         sizes = self.shares(plan, layer, size).T * copies
-        pulled = plan.send(plan.servers, plan.workers, sizes, after=summed, label="pull", layer=layer)
-        return plan.copy_to_gpu(size, after=plan.arrived(pulled), layer=layer)
+        return plan.send(plan.servers, plan.workers, sizes, after=summed, label="pull", layer=layer)
 
     def shares(self, plan: Plan, layer: PlanLayer, size: float) -> np.ndarray:
         """Return (W, S) bytes of `size` that each server class's node holds."""

@@ -16,6 +16,7 @@ STRATEGIES = [
     ps.ParameterServer(aggregate=False),
     ps.ParameterServer(staleness=2),
     ps.ParameterServer(pair_size=20_000),
+    ps.ParameterServer(overlap=False, copies="blocking"),
     ps.SufficientFactorBroadcast(),
     ps.SufficientFactorBroadcast(in_turn=True),
     ps.Poseidon(),

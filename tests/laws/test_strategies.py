@@ -13,6 +13,7 @@ from poseidon_sim.strategy.registry import strategy_class
 VARIANTS = [
     *(strategy_class(name)() for name in ps.list_strategies()),
     ps.ParameterServer(overlap=False),
+    ps.ParameterServer(overlap=False, copies="blocking", pair_size=40_000),
     ps.ParameterServer(placement="whole"),
     ps.ParameterServer(placement="round-robin", pair_size=40_000),
     ps.ParameterServer(servers=1),
