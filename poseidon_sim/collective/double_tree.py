@@ -46,6 +46,8 @@ class DoubleTree(Collective):
         return [Leg((join_rounds(both),), pipelined=True, hops=hops)]
 
     def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> Schedule:
+        if num_ranks == 1:
+            return ()
         trees = [_tree(num_ranks, ranks_per_node, tree) for tree in (0, 1)]
         top = max(int(depth.max()) for _, depth in trees)
         rounds: list[list[Round]] = [[] for _ in range(2 * top - 1 + CHUNKS)]

@@ -55,6 +55,8 @@ def message_routes(plan: Plan, source: Ints, target: Ints, *, staged: bool, one_
         lanes = _capacities(plan, "pcie_to_host")
         at_once = 1 if one_at_a_time else _peers_at_once(source, target, ~out)
         cap = np.where(out, np.minimum(lanes[a], lanes[b]), _capacities(plan, "peer")[a] / at_once)
+        bus = _capacities(plan, "socket")[a]
+        cap = np.where(~out & _other_socket(source, target, gpus), np.minimum(cap, bus), cap)
     if network is not None and network.pair_bandwidth:
         pairs = np.array(network.pair_bandwidth)
         cap = np.where(out, np.minimum(cap, pairs[source // gpus, target // gpus]), cap)
@@ -121,8 +123,7 @@ def _columns(
         (at("peer", a, ~out), own),
     ]
     if plan.cluster.node == "pcie-tree":
-        half = -(-gpus // 2)
-        apart = out | ((source % gpus >= half) != (target % gpus >= half))
+        apart = out | _other_socket(source, target, gpus)
         found += [
             (at("socket", a, apart & ~out), 0.5), (at("switch_to_host", a, apart), 0.5), (at("switch_to_gpu", b, apart), 0.5),
         ]  # fmt: skip
@@ -135,6 +136,12 @@ def _peers_at_once(source: Ints, target: Ints, inside: npt.NDArray[np.bool_]) ->
     if not pairs.size:
         return 1
     return int(max(np.unique(end, return_counts=True)[1].max() for end in pairs))
+
+
+def _other_socket(source: Ints, target: Ints, gpus: int) -> npt.NDArray[np.bool_]:
+    """Whether two GPUs sit in different halves of their nodes (which matters in a 'pcie-tree')."""
+    half = -(-gpus // 2)
+    return np.asarray((source % gpus >= half) != (target % gpus >= half))
 
 
 def _capacities(plan: Plan, kind: str) -> Floats:
