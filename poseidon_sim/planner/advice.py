@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from poseidon_sim.cluster.catalog import list_links
 from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
 from poseidon_sim.scenario import Scenario, load_scenario
 from poseidon_sim.simulation import Run, simulate
 
+#: a difference in step time below this share is called a tie
+TIE = 0.005
 OBJECTIVES = ("throughput", "cost", "time")
 #: exact (lossless) strategies that are compared unless the user names others
 CANDIDATES = ("parameter-server", "sufficient-factor-broadcast", "poseidon", "adam", "all-reduce")
@@ -34,12 +37,28 @@ class Choice:
         """How much longer the runner-up's step is, as a share (0 when there is none)."""
         return self.runs[1].step_time / self.runs[0].step_time - 1.0 if len(self.runs) > 1 else 0.0
 
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """Names of the strategies within `TIE` of the winner, the winner first."""
+        return tuple(r.strategy.name for r in self.runs if r.step_time <= self.winner.step_time * (1 + TIE))
+
+    @property
+    def verdict(self) -> str:
+        """Who wins and by how much, or who ties."""
+        tied = self.tied
+        if len(tied) == 1:
+            return f"{tied[0]} wins" + (f" by {self.margin:.1%}" if len(self.runs) > 1 else "")
+        rest = self.runs[len(tied) :]
+        ahead = f", {rest[0].step_time / self.winner.step_time - 1:.1%} ahead of {rest[0].strategy.name}" if rest else ""
+        return f"{', '.join(tied[:-1])} and {tied[-1]} tie{ahead}"
+
     def to_dict(self) -> dict[str, object]:
         """Return the ranking as plain values."""
         return {
             "nodes": self.nodes,
             "network": self.network,
             "winner": self.winner.strategy.name,
+            "tied": list(self.tied),
             "margin": self.margin,
             "bottleneck": self.winner.bottleneck,
             "ranking": [run.summary() for run in self.runs],
@@ -63,7 +82,7 @@ class Advice:
                 row = [c for c in self._in_order if getattr(c, other) == fixed]
                 for before, after in pairwise(row):
                     a, b = before.winner.strategy.name, after.winner.strategy.name
-                    if a != b:
+                    if a not in after.tied or b not in before.tied:
                         found.append(f"{other} {fixed}: {a} wins at {axis} {getattr(before, axis)}, {b} at {getattr(after, axis)}")
         return tuple(found)
 
@@ -83,9 +102,7 @@ class Advice:
     def __str__(self) -> str:
         lines = [f"Ranked by {self.objective}; predicted, exact (lossless) strategies unless you named others."]
         for choice in self.choices:
-            lines.append(f"\n{choice.nodes} nodes, {choice.network}: {choice.winner.strategy.name} wins"
-                         + (f" by {choice.margin:.1%}" if len(choice.runs) > 1 else "")
-                         + f"; limited by {choice.winner.bottleneck}")  # fmt: skip
+            lines.append(f"\n{choice.nodes} nodes, {choice.network}: {choice.verdict}; limited by {choice.winner.bottleneck}")
             for place, run in enumerate(choice.runs, 1):
                 lines.append(f"  {place}. {run.strategy.name:<28} {run.step_time * 1e3:10.2f} ms/step {run.throughput:10.1f} samples/s"
                              f"  efficiency {run.scaling_efficiency:6.1%}{_price(run)}")  # fmt: skip
@@ -128,9 +145,12 @@ def advise(
     for count in nodes or [scenario.cluster.nodes]:
         for network in networks or [None]:
             changes: dict[str, object] = {"nodes": count}
+            name = scenario.network_name
             if network is not None:
-                changes["cluster.network"] = network
-            choices.append(_choice(scenario, changes, strategies or CANDIDATES))
+                name = str(network)
+                rate = isinstance(network, str) and network[:1].isdigit() and network not in list_links()
+                changes["cluster.network.bandwidth" if rate else "cluster.network"] = network
+            choices.append(_choice(scenario, count, name, changes, strategies or CANDIDATES))
     if objective == "cost" and any(run.cost_per_million_samples is None for c in choices for run in c.runs):
         raise InputError("objective=cost needs a price; give price_per_gpu_hour or price_per_node_hour in the scenario")
     return Advice(objective, tuple(sorted(choices, key=lambda c: _key(c.winner, objective))))
@@ -142,7 +162,9 @@ def _key(run: Run, objective: str) -> float:
     return -run.throughput
 
 
-def _choice(scenario: Scenario, changes: dict[str, object], strategies: Sequence[object]) -> Choice:
+def _choice(
+    scenario: Scenario, nodes: int, network: str, changes: dict[str, object], strategies: Sequence[object]
+) -> Choice:
     runs, refused = [], []
     for strategy in strategies:
         variant = load_scenario(copy.deepcopy(scenario.raw), strategy=strategy, **changes)
@@ -153,5 +175,4 @@ def _choice(scenario: Scenario, changes: dict[str, object], strategies: Sequence
     if not runs:
         raise InfeasibleError(refused[0])
     runs.sort(key=lambda run: run.step_time)
-    network = scenario.network_name if "cluster.network" not in changes else str(changes["cluster.network"])
-    return Choice(int(str(changes["nodes"])), network, tuple(runs), tuple(refused))
+    return Choice(nodes, network, tuple(runs), tuple(refused))
