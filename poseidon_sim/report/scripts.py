@@ -24,7 +24,7 @@ def list_scripts(kind: str) -> dict[str, Path]:
     """Return runnable scripts by name: those that define main(out_dir)."""
     found = {}
     for path in sorted(folder_of(kind).glob("*.py")):
-        if "\ndef main(" in path.read_text(encoding="utf-8"):
+        if "\ndef main(out_dir" in path.read_text(encoding="utf-8"):
             found[path.stem.replace("_", "-")] = path
     return found
 
