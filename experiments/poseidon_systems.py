@@ -26,11 +26,11 @@ class Fitted:
     sharing_floor : share of the rate that is left however many messages there are.
     """
 
-    sum_rate: float = 1.27e9
+    sum_rate: float = 1.28e9
     pool_rate: float = 3.35e9
-    thread_rate: float = 2.0e9
-    sharing_slope: float = 0.05
-    sharing_floor: float = 0.30
+    thread_rate: float = 2.5e9
+    sharing_slope: float = 0.07
+    sharing_floor: float = 0.26
 
 
 FITTED = Fitted()
@@ -55,7 +55,7 @@ def host(software: str, fitted: Fitted = FITTED) -> ps.Host:
 
 #: published system -> (host software, strategy)
 SYSTEMS: dict[str, tuple[str, ps.Strategy]] = {
-    "Caffe+PS": ("thread", ps.ParameterServer(overlap=False, pair_size=2e6)),
+    "Caffe+PS": ("thread", ps.ParameterServer(overlap=False, copies="blocking", pair_size=2e6)),
     "Caffe+WFBP": ("pool", ps.ParameterServer(pair_size=2e6)),
     "Poseidon": ("pool", ps.Poseidon()),
     "TensorFlow": ("whole-tensors", ps.ParameterServer(placement="whole", pull="next-iteration")),
