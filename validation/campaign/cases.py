@@ -65,7 +65,8 @@ class Case:
             NETS[self.net], self.strategy, self.workers, self.batch_size,
             servers=self.servers if self.servers == "colocated" else int(self.servers), fusion=self.fusion,
             overlap=self.overlap, staleness=self.staleness, slowdown=slow, message_delay=self.delay_ms * 1e-3,
-            socket_buffer=self.socket_buffer or None, iterations=iterations * (3 if self.staleness else 1),
+            socket_buffer=self.socket_buffer or None, iterations=iterations * (2 if self.staleness else 1),
+            warm_up=2 if self.staleness == 0 else 5 * (self.staleness + 1),  # until the fast wait for the slow
         )  # fmt: skip
 
     def network(self) -> NetworkSpec:

@@ -9,6 +9,8 @@ import argparse
 import csv
 import os
 import platform
+import signal
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -73,6 +75,7 @@ def main() -> None:
     if problem:
         print(f"paced loopback in place of an emulated network, for a look only: {problem}")
     cases = [c for c in PARTS[chosen.part]() if chosen.match in c.name]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the network is taken down then, too
     with awake_processors():
         for repetition in range(chosen.begin, chosen.begin + chosen.repetitions):
             for case in cases:
