@@ -1,4 +1,4 @@
-"""Collectives: all-reduce algorithms by name, one a file, and the primitives that sharded strategies build on."""
+"""Collectives: all-reduce algorithms by name, one a file, and primitives for sharded strategies."""
 
 from poseidon_sim.collective.base import Collective
 from poseidon_sim.collective.double_tree import DoubleTree
@@ -29,6 +29,13 @@ def collective_algorithm(name: str) -> Collective:
 
 
 __all__ = [
-    "AllGather", "AllToAll", "Broadcast", "Collective", "Message", "ReduceScatter", "Round", "collective_algorithm",
+    "AllGather",
+    "AllToAll",
+    "Broadcast",
+    "Collective",
+    "Message",
+    "ReduceScatter",
+    "Round",
+    "collective_algorithm",
     "list_collectives",
-]  # fmt: skip
+]

@@ -1,7 +1,8 @@
-"""What every collective shares: legs for the fluid model, a schedule of every message, a closed form from the literature.
+"""What every collective shares: legs for the fluid model, a schedule of every message, a closed form.
 
-A collective is recorded as one fluid task per leg whose latency carries the rounds and whose uses load every link by what it
-carries. `schedule` spells out every message; with detail 'rounds' the messages themselves are simulated.
+A collective is recorded as one fluid task per leg whose latency carries the rounds and whose uses load every
+link by what it carries. `schedule` spells out every message; with detail 'rounds' the messages themselves are
+simulated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from poseidon_sim.plan.rounds import message_routes, send_messages
 
 
 class Collective:
-    """Base of collectives over n ranks (the GPUs of all nodes in node order); every rank has a buffer of `num_bytes`.
+    """Base of collectives over n ranks, the GPUs of all nodes in node order, with buffers of equal size.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class Collective:
         raise NotImplementedError
 
     def phases(self, plan: Plan, num_bytes: float, staged: bool = False) -> list[Phase]:
-        """Return the fluid phases of one call with `num_bytes` per rank; `staged` when the buffers lie on the hosts."""
+        """Return the fluid phases of one call with `num_bytes` per rank; `staged`: they lie on the hosts."""
         key = (self, staged)
         if key not in plan.known:
             legs = self.legs(plan.num_gpus, plan.gpus_per_node) if plan.num_gpus > 1 else []
@@ -86,8 +87,8 @@ class Collective:
     ) -> Handles:
         """Record one call on the plan: fluid phases, or every message with detail 'rounds'.
 
-        Fluid phases begin when all workers are ready and end for all at once. With 'rounds' every rank begins when it is
-        ready itself and done with its last call, and ends when it has its own result.
+        Fluid phases begin when all workers are ready and end for all at once. With 'rounds' every rank begins
+        when it is ready itself and done with its last call, and ends when it has its own result.
         """
         if plan.num_gpus == 1:
             return ready
@@ -105,7 +106,7 @@ def _record_rounds(
     layer: PlanLayer | None,
     staged: bool,
 ) -> Handles:
-    """Record every message of one call as one block; a task waits for the messages whose data it passes on."""
+    """Record every message of one call as one block; each waits for those whose data it passes on."""
     key = (algorithm, staged, "messages")
     if key not in plan.known:
         found = expand(

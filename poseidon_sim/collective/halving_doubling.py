@@ -1,8 +1,9 @@
-"""Recursive halving and doubling: swap halves, quarters, ... of the buffer with partners ever further away, then back.
+"""Recursive halving and doubling: swap halves, quarters, ... with partners ever further away, then back.
 
-Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp, IJHPCA 2005 (MPICH): vector halving with distance doubling, so that
-the largest parts stay between near ranks. n that is no power of two: of the first 2r ranks (r = n - p, p the power below
-n) every even one hands its whole buffer to its neighbour first and gets the result last: two more rounds.
+Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp, IJHPCA 2005 (MPICH): vector halving with distance
+doubling, so that the largest parts stay between near ranks. n that is no power of two: of the first 2r ranks
+(r = n - p, p the power below n) every even one hands its whole buffer to its neighbour first and gets the
+result last: two more rounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Hierarchical all-reduce: reduce to one leader per node, ring among the leaders, broadcast inside the nodes.
 
-Source: Jia et al. 2018 (arXiv 1807.11205); ChainerMN's `hierarchical` communicator (Akiba et al. 2017). Inside a node reduce and
-broadcast are NCCL's: a chain through the GPUs, pipelined in small chunks. With one GPU per node it is the flat ring.
-Simplified: the fluid phases take the limit of many small chunks; the schedule cuts the chain's buffer into 8 pieces.
+Source: Jia et al. 2018 (arXiv 1807.11205); ChainerMN's `hierarchical` communicator (Akiba et al. 2017).
+Inside a node reduce and broadcast are NCCL's: a chain through the GPUs, pipelined in small chunks. With one
+GPU per node it is the flat ring.
+Simplified: the fluid phases take the limit of many small chunks; the schedule cuts the chain's buffer into 8
+pieces.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ PIECES = 8
 class Hierarchical(Collective):
     """Three phases: reduce inside, ring between, broadcast inside.
 
-    >>> Hierarchical().time(1e6, num_ranks=8, bandwidth=1e9, latency=0.0, ranks_per_node=4, peer_bandwidth=1e10)
-    0.0012
+    >>> Hierarchical().time(8.0, 8, bandwidth=1.0, latency=0.0, ranks_per_node=4, peer_bandwidth=8.0)
+    10.0
     """
 
     name: ClassVar[str] = "hierarchical"

@@ -1,11 +1,11 @@
-"""From the messages of a leg to one fluid phase: what every link carries, and how long an empty cluster needs.
+"""From the messages of a leg to one fluid phase: what every link carries, and how long it takes alone.
 
-A phase is exact for a collective alone: its rounds follow one another, and a round lasts until its busiest link is
-through (equal messages share a link equally). That time is kept by the phase's rate cap. Every link is charged the
-bytes it carries.
-Simplified: roles differ from node to node (a leaf of a tree sends once), but a node class stands for all its nodes,
-so every port is charged the mean over the nodes; and over the rounds, so a transfer beside the collective sees a
-steady flow.
+A phase is exact for a collective alone: its rounds follow one another, and a round lasts until its busiest
+link is through (equal messages share a link equally). That time is kept by the phase's rate cap. Every link
+is charged the bytes it carries.
+Simplified: roles differ from node to node (a leaf of a tree sends once), but a node class stands for all its
+nodes, so every port is charged the mean over the nodes; and over the rounds, so a transfer beside the
+collective sees a steady flow.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from poseidon_sim.cluster import Network
 from poseidon_sim.cluster.build import leaf_size
 from poseidon_sim.collective.messages import Leg, Round
 from poseidon_sim.plan.plan import Phase, Plan
@@ -27,10 +28,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """What the ranks stand on, node by node whatever is folded: (instances,) capacities in bytes/s by kind of link.
+    """What the ranks stand on, node by node whatever is folded: capacities in bytes/s by kind of link.
 
-    Kinds are those of the fabric. GPU lanes have an instance per GPU, 'peer' two (out, in), 'socket' and switches two per
-    node, leaves one per leaf; 'pair' is every ordered pair of nodes.
+    Kinds are those of the fabric. GPU lanes have an instance per GPU, 'peer' two (out, in), 'socket' and
+    switches two per node, leaves one per leaf; 'pair' is every ordered pair of nodes.
     """
 
     num_nodes: int
@@ -43,7 +44,7 @@ class Ground:
     curve: dict[str, tuple[tuple[float, float], ...]]
 
     def loads(self, each: Round) -> dict[str, tuple[Floats, Floats]]:
-        """Return (bytes per byte of buffer, messages) on every instance of every kind of link in one round."""
+        """Return (bytes per byte of buffer, messages) of one round on all instances of every kind of link."""
         a, b, share = each.source // self.gpus, each.target // self.gpus, each.share
         out = a != b
         found: dict[str, tuple[Floats, Floats]] = {}
@@ -101,35 +102,39 @@ def make_ground(plan: Plan, staged: bool) -> Ground:
     nodes = np.arange(cluster.nodes, dtype=np.int64)
     leaf = nodes // leaf_size(cluster, plan.fabric.layout)
     capacity: dict[str, Floats] = {
-        "host_memory": per_node([host.memory_bandwidth] * len(groups)), "pcie_to_host": np.repeat(lanes, gpus),
-        "pcie_to_gpu": np.repeat(lanes, gpus), "peer": np.tile(np.repeat(peers, gpus), 2), "switch_to_host": np.repeat(lanes, 2),
-        "switch_to_gpu": np.repeat(lanes, 2), "socket": np.full(2 * cluster.nodes, cluster.socket_bandwidth or np.inf),
-    }  # fmt: skip
-    curve: dict[str, tuple[tuple[float, float], ...]] = {}
+        "host_memory": per_node([host.memory_bandwidth] * len(groups)),
+        "pcie_to_host": np.repeat(lanes, gpus),
+        "pcie_to_gpu": np.repeat(lanes, gpus),
+        "peer": np.tile(np.repeat(peers, gpus), 2),
+        "switch_to_host": np.repeat(lanes, 2),
+        "switch_to_gpu": np.repeat(lanes, 2),
+        "socket": np.full(2 * cluster.nodes, cluster.socket_bandwidth or np.inf),
+    }
+    curve = {}
     if network is not None:
-        ports = (
-            per_node([network.bandwidth if g.bandwidth is None else g.bandwidth for g in groups])
-            * network.efficiency
-        )
-        capacity |= {
-            "nic_out": ports,
-            "nic_in": ports,
-            "channel": per_node([host.channel_bandwidth] * len(groups)),
-        }
         curve = {"nic_in": network.incast, "channel": host.channel_sharing}
-        if network.oversubscription > 1:
-            uplink = leaf_size(cluster, plan.fabric.layout) * network.goodput / network.oversubscription
-            capacity |= {kind: np.full(int(leaf[-1]) + 1, uplink) for kind in ("leaf_up", "leaf_down")}
-        if network.pair_bandwidth:
-            capacity["pair"] = np.array(network.pair_bandwidth, dtype=np.float64).ravel()
-    return Ground(
-        cluster.nodes, gpus, leaf, staged, own_peers=cluster.node.startswith("nv"), sockets=cluster.node == "pcie-tree",
-        capacity=capacity, curve=curve,
-    )  # fmt: skip
+        ports = per_node([network.bandwidth if g.bandwidth is None else g.bandwidth for g in groups])
+        ports *= network.efficiency
+        capacity |= {"nic_out": ports, "nic_in": ports}
+        capacity["channel"] = per_node([host.channel_bandwidth] * len(groups))
+        capacity |= _shared_network(network, leaf, leaf_size(cluster, plan.fabric.layout))
+    own_peers, sockets = cluster.node.startswith("nv"), cluster.node == "pcie-tree"
+    return Ground(cluster.nodes, gpus, leaf, staged, own_peers, sockets, capacity, curve)
+
+
+def _shared_network(network: Network, leaf: Ints, per_leaf: int) -> dict[str, Floats]:
+    """Return the capacities of leaf uplinks and of pairs of nodes, where they are limited."""
+    found: dict[str, Floats] = {}
+    if network.oversubscription > 1:
+        uplink = per_leaf * network.goodput / network.oversubscription
+        found |= {kind: np.full(int(leaf[-1]) + 1, uplink) for kind in ("leaf_up", "leaf_down")}
+    if network.pair_bandwidth:
+        found["pair"] = np.array(network.pair_bandwidth, dtype=np.float64).ravel()
+    return found
 
 
 def unit_phases(plan: Plan, legs: Sequence[Leg], staged: bool) -> list[Phase]:
-    """Return the fluid phases of legs for one byte of buffer; the overhead of the call stands before the first."""
+    """Return the fluid phases of legs for one byte of buffer; the call's overhead stands before the first."""
     ground = make_ground(plan, staged)
     phases = [_phase(plan, ground, leg) for leg in legs]
     if phases:
@@ -187,7 +192,7 @@ def _uses(plan: Plan, mean: dict[str, float]) -> tuple[tuple[int, float], ...]:
 
 
 def _latency(plan: Plan, ground: Ground, leg: Leg) -> float:
-    """Return the seconds of all hops of the longest chain, and of the overhead of its messages between nodes."""
+    """Return seconds of all hops of the longest chain and of the overhead of its messages between nodes."""
     far = (
         sum(bool((e.source // ground.gpus != e.target // ground.gpus).any()) for e in leg.rounds) * leg.repeat
     )

@@ -14,9 +14,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Message:
-    """One message of one round: a part of the buffer, from `start` to `stop` (shares of 1), added or stored on arrival.
+    """One message of one round: the buffer from `start` to `stop` (shares of 1), added or stored on arrival.
 
-    `place` is where the part begins at the target; it is `start` but for all-to-all, which has an outbox and an inbox.
+    `place` is where the part begins at the target; it is `start` but for all-to-all, which has an outbox and
+    an inbox.
     """
 
     source: int
@@ -34,7 +35,7 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """Messages that run at once: (m,) arrays of ranks and chunks, the buffer cut into `num_chunks` equal chunks.
+    """Messages that run at once: (m,) arrays of ranks and chunks of a buffer of `num_chunks` equal chunks.
 
     Iterating gives `Message` objects.
 
@@ -62,9 +63,13 @@ class Round:
         chunks = float(self.num_chunks)
         for i in range(len(self)):
             yield Message(
-                int(self.source[i]), int(self.target[i]), int(self.start[i]) / chunks, int(self.stop[i]) / chunks,
-                bool(self.reduce[i]), int(self.place[i]) / chunks,
-            )  # fmt: skip
+                int(self.source[i]),
+                int(self.target[i]),
+                int(self.start[i]) / chunks,
+                int(self.stop[i]) / chunks,
+                bool(self.reduce[i]),
+                int(self.place[i]) / chunks,
+            )
 
 
 Schedule = tuple[Round, ...]
@@ -72,9 +77,15 @@ Numbers = Ints | Sequence[int] | int
 
 
 def make_round(
-    source: Numbers, target: Numbers, start: Numbers, stop: Numbers, *, reduce: object, num_chunks: int,
+    source: Numbers,
+    target: Numbers,
+    start: Numbers,
+    stop: Numbers,
+    *,
+    reduce: object,
+    num_chunks: int,
     place: Numbers | None = None,
-) -> Round:  # fmt: skip
+) -> Round:
     """Build a round; scalars stand for all its messages."""
     columns = [
         np.asarray(each, dtype=np.int64)
@@ -98,22 +109,24 @@ def join_rounds(rounds: Sequence[Round]) -> Round:
 
 
 def mirrored(schedule: Sequence[Round]) -> Schedule:
-    """Turn a reduction into the broadcast that undoes it: last round first, every message back, stored not added."""
+    """Turn a reduction into the broadcast that mirrors it: last round first, messages back, stored."""
     return tuple(
         Round(e.target, e.source, e.start, e.stop, e.place, np.zeros(len(e), dtype=bool), e.num_chunks)
         for e in reversed(schedule)
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """A part of a collective as the fluid model sees it: rounds, each repeated, of which only the shares matter.
+    """A part of a collective as the fluid model sees it: repeated rounds, of which only shares matter.
 
     Parameters
     ----------
     rounds, repeat : what runs one after another, and how often all of it.
-    pipelined : the rounds overlap chunk by chunk, so the leg takes what its busiest link takes, not round after round.
-    hops : message latencies on the longest chain (between nodes, inside nodes); counted round by round if not given.
+    pipelined : the rounds overlap chunk by chunk, so the leg takes what its busiest link takes, not round
+        after round.
+    hops : message latencies on the longest chain (between nodes, inside nodes); counted round by round if not
+        given.
     """
 
     rounds: Schedule
@@ -148,8 +161,8 @@ class Expansion:
 def expand(schedule: Schedule, num_ranks: int, in_order: bool) -> Expansion:
     """Work out who waits for whom: a message waits for every message whose chunks it passes on.
 
-    `in_order` adds blocking receives: a rank takes messages of a round from a new peer only when those of earlier rounds
-    are in, so that no early sender halves the port of a late one.
+    `in_order` adds blocking receives: a rank takes messages of a round from a new peer only when those of
+    earlier rounds are in, so that no early sender halves the port of a late one.
     """
     size = max(int(max(e.stop.max(), (e.place + e.stop - e.start).max())) for e in schedule)
     held: list[list[tuple[int, ...]]] = [[(-1,)] * size for _ in range(num_ranks)]

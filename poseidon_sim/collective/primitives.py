@@ -1,7 +1,8 @@
-"""Reduce-scatter, all-gather, all-to-all and broadcast over all ranks, for sharded and expert-parallel strategies.
+"""Reduce-scatter, all-gather, all-to-all and broadcast over all ranks, for strategies that shard.
 
-Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005 (ring halves, pairwise exchange, binomial broadcast). `num_bytes` is the
-whole buffer of a rank: what is scattered, what is gathered, what is dealt out to all ranks.
+Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005 (ring halves, pairwise exchange, binomial broadcast).
+`num_bytes` is the whole buffer of a rank: what is scattered, what is gathered, what is dealt out to all
+ranks.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class AllGather(_RingHalf):
 class AllToAll(Collective):
     """Every rank sends 1/n of its buffer to every other, in n - 1 pairwise exchanges.
 
-    The schedule's buffer is an outbox (chunk j is for rank j) followed by an inbox (chunk n + i came from rank i).
+    The schedule's buffer is an outbox (chunk j is for rank j) followed by an inbox (chunk n + i came from
+    rank i).
     """
 
     name: ClassVar[str] = "all-to-all"

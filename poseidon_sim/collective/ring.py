@@ -1,8 +1,8 @@
 """Ring all-reduce: n - 1 rounds of reduce-scatter and n - 1 of all-gather, each moving 1/n of the buffer.
 
-Source: Patarasuk and Yuan, JPDC 2009. Bandwidth-optimal: 2 (n - 1) / n of the buffer crosses every link of the ring. With
-several GPUs per node a chunk's way round the ring holds two hops between nodes per node and else hops inside nodes,
-as in NCCL's own latency model (tuning.cc).
+Source: Patarasuk and Yuan, JPDC 2009. Bandwidth-optimal: 2 (n - 1) / n of the buffer crosses every link of
+the ring. With several GPUs per node a chunk's way round the ring holds two hops between nodes per node and
+else hops inside nodes, as in NCCL's own latency model (tuning.cc).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ring(Collective):
 
 
 def ring_steps(num_ranks: int, reduce: bool) -> list[Ints]:
-    """Return, per round, the chunk that each rank passes on; rank r ends the reduction, and begins the gathering, with chunk r."""
+    """Return, per round, the chunk each rank passes on; rank r ends reducing, begins gathering, with r."""
     first = -1 if reduce else 0
     return [
         (np.arange(num_ranks, dtype=np.int64) + first - step) % num_ranks for step in range(num_ranks - 1)
@@ -62,7 +62,7 @@ def ring_rounds(num_ranks: int, reduce: bool) -> Schedule:
 
 
 def ring_leg(num_ranks: int, ranks_per_node: int, num_rounds: int) -> Leg:
-    """Return so many equal rounds of a ring over all ranks, and the most hops between nodes that they have in a row."""
+    """Return so many equal rounds of a ring over all ranks, with the most hops between nodes in a row."""
     rank = np.arange(num_ranks, dtype=np.int64)
     one: Round = make_round(rank, (rank + 1) % num_ranks, 0, 1, reduce=True, num_chunks=num_ranks)
     starts = range(ranks_per_node)

@@ -1,7 +1,7 @@
 """Binary tree all-reduce: reduce the whole buffer up a binomial tree, broadcast it down again.
 
-Source: the reduction tree of FireCaffe (Iandola et al., CVPR'16) with 2 log2(n) hops of the whole buffer. With several GPUs
-per node there is a tree inside each node and one among the first GPUs of the nodes.
+Source: the reduction tree of FireCaffe (Iandola et al., CVPR'16) with 2 log2(n) hops of the whole buffer.
+With several GPUs per node there is a tree inside each node and one among the first GPUs of the nodes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def levels(num_ranks: int) -> int:
 
 
 def reduction_tree(num_ranks: int, ranks_per_node: int) -> Schedule:
-    """Return the rounds that sum the whole buffer on rank 0: inside every node first, then among the nodes."""
+    """Return the rounds that sum the whole buffer on rank 0: inside every node first, then among nodes."""
     nodes = num_ranks // ranks_per_node
     rounds = []
     for k in range(levels(ranks_per_node)):

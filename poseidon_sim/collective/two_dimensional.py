@@ -1,8 +1,8 @@
-"""Two-dimensional all-reduce: reduce-scatter inside each node, rings across nodes for every local rank, all-gather inside.
+"""Two-dimensional all-reduce: reduce-scatter inside nodes, a ring across per local rank, all-gather inside.
 
-Source: ChainerMN's `two_dimensional` communicator (Akiba et al. 2017); BlueConnect (Cho et al., MLSys 2019); the 2D torus of
-Mikami et al. 2018. Each GPU carries 1/g of the buffer across nodes, g rings at once through each port. With one GPU per
-node it is the flat ring.
+Source: ChainerMN's `two_dimensional` communicator (Akiba et al. 2017); BlueConnect (Cho et al., MLSys 2019);
+the 2D torus of Mikami et al. 2018. Each GPU carries 1/g of the buffer across nodes, g rings at once through
+each port. With one GPU per node it is the flat ring.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from poseidon_sim.collective.ring import ring_steps
 class TwoDimensional(Collective):
     """Three phases: ring reduce-scatter inside, g rings between, ring all-gather inside.
 
-    >>> TwoDimensional().time(1e6, num_ranks=8, bandwidth=1e9, latency=0.0, ranks_per_node=4, peer_bandwidth=1e10)
-    0.00115
+    >>> TwoDimensional().time(8.0, 8, bandwidth=1.0, latency=0.0, ranks_per_node=4, peer_bandwidth=8.0)
+    9.5
     """
 
     name: ClassVar[str] = "two-dimensional"

@@ -25,7 +25,7 @@ class Flows:
 
 
 def padded(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Turn lists of (link, coefficient) into two padded arrays (rows, widest), -1 and 1.0 where there is none."""
+    """Turn lists of (link, coefficient) into two padded arrays (rows, widest); -1 and 1.0 for none."""
     width = max((len(row) for row in rows), default=0)
     links = np.full((len(rows), width), NONE)
     coefficients = np.ones((len(rows), width))

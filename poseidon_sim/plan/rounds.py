@@ -42,24 +42,16 @@ def message_routes(plan: Plan, source: Ints, target: Ints, *, staged: bool, one_
     Parameters
     ----------
     staged : the buffers lie on the hosts.
-    one_at_a_time : a GPU sends one message after another; else it has a connection to each peer, all used at once.
+    one_at_a_time : a GPU sends one message after another; else it has a connection to each peer, all used at
+        once.
     """
-    gpus, network, cluster = plan.gpus_per_node, plan.cluster.network, plan.cluster
-    a, b = plan.workers[source // gpus], plan.workers[target // gpus]
+    network, cluster = plan.cluster.network, plan.cluster
+    a, b = plan.workers[source // plan.gpus_per_node], plan.workers[target // plan.gpus_per_node]
     out = a != b
+    cap = _rate_caps(plan, source, target, a, b, staged, one_at_a_time)
     columns = [(ids, c) for ids, c in _columns(plan, source, target, a, b, staged) if (ids >= 0).any()]
     links = np.stack([ids for ids, _ in columns], axis=1) if columns else np.full((len(a), 0), NONE)
     coefficients = np.broadcast_to(np.array([c for _, c in columns]), links.shape)
-    cap = np.full(len(a), np.inf)
-    if not staged:
-        lanes = _capacities(plan, "pcie_to_host")
-        at_once = 1 if one_at_a_time else _peers_at_once(source, target, ~out)
-        cap = np.where(out, np.minimum(lanes[a], lanes[b]), _capacities(plan, "peer")[a] / at_once)
-        bus = _capacities(plan, "socket")[a]
-        cap = np.where(~out & _other_socket(source, target, gpus), np.minimum(cap, bus), cap)
-    if network is not None and network.pair_bandwidth:
-        pairs = np.array(network.pair_bandwidth)
-        cap = np.where(out, np.minimum(cap, pairs[source // gpus, target // gpus]), cap)
     pair = source * plan.num_gpus + (source if one_at_a_time else target)
     senders, row = np.unique(pair, return_inverse=True)
     queues = np.array(
@@ -68,9 +60,16 @@ def message_routes(plan: Plan, source: Ints, target: Ints, *, staged: bool, one_
     )
     overhead, latency = (network.message_overhead, network.latency) if network is not None else (0.0, 0.0)
     return Routes(
-        a, b, queues[row], np.where(out, overhead, 0.0), np.where(out, latency, cluster.peer_latency), cap, links,
-        coefficients, (links >= 0).any(axis=1) | np.isfinite(cap),
-    )  # fmt: skip
+        a,
+        b,
+        queues[row],
+        np.where(out, overhead, 0.0),
+        np.where(out, latency, cluster.peer_latency),
+        cap,
+        links,
+        coefficients,
+        (links >= 0).any(axis=1) | np.isfinite(cap),
+    )
 
 
 def send_messages(
@@ -82,13 +81,44 @@ def send_messages(
     label: str,
     layer: PlanLayer | None = None,
 ) -> Handles:
-    """Record all messages at once; `after` is (M, K) and may name messages of this very block by their coming task ids."""
-    return plan.recorder.add(Block(
-        len(num_bytes), KIND["send"], plan.recorder.label(label), after=after, work=np.where(routes.limited, num_bytes, 0.0),
-        latency=routes.latency, delay=routes.delay, rate_cap=routes.rate_cap, queue=routes.queue, links=routes.links,
-        coefficients=routes.coefficients, layer=layer.index if layer is not None else -1, node=routes.node, peer=routes.peer,
-        iteration=plan.iteration,
-    ))  # fmt: skip
+    """Record all messages at once; `after` (M, K) may name messages of this block by their future ids."""
+    return plan.recorder.add(
+        Block(
+            len(num_bytes),
+            KIND["send"],
+            plan.recorder.label(label),
+            after=after,
+            work=np.where(routes.limited, num_bytes, 0.0),
+            latency=routes.latency,
+            delay=routes.delay,
+            rate_cap=routes.rate_cap,
+            queue=routes.queue,
+            links=routes.links,
+            coefficients=routes.coefficients,
+            layer=layer.index if layer is not None else -1,
+            node=routes.node,
+            peer=routes.peer,
+            iteration=plan.iteration,
+        )
+    )
+
+
+def _rate_caps(
+    plan: Plan, source: Ints, target: Ints, a: Ints, b: Ints, staged: bool, one_at_a_time: bool
+) -> Floats:
+    """Return (M,) bytes/s that no message exceeds: lanes, bus between sockets, pair of nodes."""
+    gpus, network, out = plan.gpus_per_node, plan.cluster.network, a != b
+    cap = np.full(len(a), np.inf)
+    if not staged:
+        lanes = _capacities(plan, "pcie_to_host")
+        at_once = 1 if one_at_a_time else _peers_at_once(source, target, ~out)
+        cap = np.where(out, np.minimum(lanes[a], lanes[b]), _capacities(plan, "peer")[a] / at_once)
+        bus = _capacities(plan, "socket")[a]
+        cap = np.where(~out & _other_socket(source, target, gpus), np.minimum(cap, bus), cap)
+    if network is not None and network.pair_bandwidth:
+        pairs = np.array(network.pair_bandwidth)
+        cap = np.where(out, np.minimum(cap, pairs[source // gpus, target // gpus]), cap)
+    return cap
 
 
 def _columns(
@@ -105,16 +135,16 @@ def _columns(
         return np.where(mask, ids[index], NONE)
 
     found = [
-        (at("nic_out", a, out), 1.0), (at("nic_in", b, out), 1.0), (at("channel", a, out), 1.0), (at("channel", b, out), 1.0),
-        (at("leaf_up", leaf[a], cross), 1.0), (at("leaf_down", leaf[b], cross), 1.0),
-    ]  # fmt: skip
+        (at("nic_out", a, out), 1.0),
+        (at("nic_in", b, out), 1.0),
+        (at("channel", a, out), 1.0),
+        (at("channel", b, out), 1.0),
+        (at("leaf_up", leaf[a], cross), 1.0),
+        (at("leaf_down", leaf[b], cross), 1.0),
+    ]
     if staged:
-        return [
-            *found,
-            (at("host_memory", a, out), 1.0),
-            (at("host_memory", b, out), 1.0),
-            (at("host_memory", a, ~out), 2.0),
-        ]
+        memory = [(a, out, 1.0), (b, out, 1.0), (a, ~out, 2.0)]
+        return found + [(at("host_memory", node, mask), amount) for node, mask, amount in memory]
     lanes = out if plan.cluster.node.startswith("nv") else np.ones_like(out)
     own = 1.0 / gpus
     found += [
@@ -125,8 +155,10 @@ def _columns(
     if plan.cluster.node == "pcie-tree":
         apart = out | _other_socket(source, target, gpus)
         found += [
-            (at("socket", a, apart & ~out), 0.5), (at("switch_to_host", a, apart), 0.5), (at("switch_to_gpu", b, apart), 0.5),
-        ]  # fmt: skip
+            (at("socket", a, apart & ~out), 0.5),
+            (at("switch_to_host", a, apart), 0.5),
+            (at("switch_to_gpu", b, apart), 0.5),
+        ]
     return found
 
 
