@@ -93,7 +93,7 @@ def spans(ranking: Sequence[tuple[float, float, Fitted]], names: Sequence[str]) 
     return ", ".join(f"{n} {min(getattr(x, n) for x in near):.4g} to {max(getattr(x, n) for x in near):.4g}" for n in names)
 
 
-def main() -> int:
+def repeat() -> int:
     """Print the fit, its spans and every row predicted without itself; 1 when FITTED is not what the fit gives."""
     wanted = targets()
     first = first_step(wanted)
@@ -113,4 +113,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(repeat())

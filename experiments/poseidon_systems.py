@@ -1,13 +1,17 @@
 """The systems of the Poseidon paper as scenarios: hardware, host software, strategies, and where each number is from.
 
-Fitted on Caffe+WFBP (P15..P20): `sum_rate`, `pool_rate`. Fitted on Caffe+PS (P27..P32): `thread_rate`, `sharing_slope`,
-`sharing_floor`. Everything else is from the papers or the catalog. `fit_poseidon.py` repeats the fit.
+Fitted on Caffe+WFBP (P15..P20) and the one-node row of Caffe+PS (P27): `sum_rate`, `pool_rate`. Fitted on Caffe+PS from
+2 nodes (P28..P32): `thread_rate`, `sharing_slope`, `sharing_floor`; the last rests on P32 alone, no other row has so
+many messages. Everything else is from the papers or the catalog. `fit_poseidon.py` repeats the fit and leaves every
+row out in turn.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import poseidon_sim as ps
 
@@ -83,3 +87,9 @@ def simulate(system: str, model: str, nodes: int, *, gbits: float = 40.0, batch:
     """Simulate one published system."""
     software, strategy = SYSTEMS[system]
     return ps.simulate(workload(model), cluster(nodes, software, gbits, fitted), strategy, batch_size=batch)
+
+
+@cache
+def figures(system: str, model: str, nodes: int, gbits: float = 40.0, batch: int = 32) -> dict[str, Any]:
+    """Return the summary of one published system's run; the same run is made once."""
+    return simulate(system, model, nodes, gbits=gbits, batch=batch).summary()
