@@ -1,8 +1,9 @@
 """Double binary tree all-reduce: two trees each carry half of the buffer, pipelined in small chunks.
 
-Source: Sanders, Speck and Traeff, Parallel Computing 2009; the trees and the latency are NCCL's (2.4,
-trees.cc and tuning.cc): trees over nodes, a chain through the GPUs of a node. A rank inside one tree is a
-leaf (or the root) of the other.
+Source: Sanders, Speck and Traeff, Parallel Computing 2009; shape and cost as in NCCL (trees.cc, tuning.cc):
+trees over nodes, a chain through the GPUs of a node; 2 (g - 1) latencies inside and 2 log2 n between nodes
+(NCCL rounds the logarithm down, here it is rounded up), twice the buffer at the port's rate (NCCL takes 0.9
+of that rate).
 
 The fluid model is the limit of many small chunks: a port carries 2 (n - 1) / n of the buffer on average, as
 in a ring, and the busiest one (half up to a parent, half down to each of two children, half up in the other
@@ -77,13 +78,15 @@ class DoubleTree(Collective):
 
 
 def _node_parents(num_nodes: int) -> Ints:
-    """Return NCCL's in-order binary tree: the parent of each node, -1 for the root 0."""
-    parents = [-1]
-    for node in range(1, num_nodes):
-        bit = node & -node
-        up = (node ^ bit) | (bit << 1)
-        parents.append(up if up < num_nodes else node ^ bit)
-    return np.array(parents, dtype=np.int64)
+    """Return the parent of each node in an in-order binary tree, -1 for the root 0.
+
+    A node whose lowest set bit is b hangs below the neighbour b away that is an odd multiple of 2b, or below
+    the other one where that lies beyond the last node.
+    """
+    node = np.arange(1, num_nodes, dtype=np.int64)
+    reach = node & -node
+    above = np.where(node // reach % 4 == 3, node - reach, node + reach)
+    return np.concatenate([[-1], np.where(above < num_nodes, above, node - reach)]).astype(np.int64)
 
 
 def _tree(num_ranks: int, ranks_per_node: int, tree: int) -> tuple[Ints, Ints]:
