@@ -89,7 +89,7 @@ MISTAKES = [
     (["simulate", SCENARIO, "batch_size=-4"], 2, ["batch_size", "-4"]),
     (["simulate", SCENARIO, "batch_size=9000"], 4, ["GB short", "largest batch"]),
     (["simulate", SCENARIO, "model=vgg91"], 2, ["vgg91", "vgg19"]),
-    (["simulate", SCENARIO, "cluster.gpu=titan"], 2, ["titan", "titan-x-maxwell"]),
+    (["simulate", SCENARIO, "cluster.gpu=titan-y"], 2, ["titan-y", "titan-x"]),
     (["simulate", SCENARIO, "strategy=parameter-server", "strategy.servers=99"], 2, ["servers=99", "nodes=16"]),
     (["simulate", SCENARIO, "strategy.overlap=maybe"], 2, ["overlap", "true or false"]),
     (["simulate", SCENARIO, "strategy=all-reduce", "strategy.fusion=25"], 2, ["fusion"]),

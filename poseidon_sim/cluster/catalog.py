@@ -82,11 +82,26 @@ def list_gpus() -> tuple[str, ...]:
     return tuple(_gpus())
 
 
+#: short names people use, for the common form of a card
+ALIASES = {
+    "titan-x": "titan-x-maxwell", "p100": "p100-sxm2-16gb", "v100": "v100-sxm2-16-32gb", "v100-sxm2": "v100-sxm2-16-32gb",
+    "2080ti": "rtx-2080-ti", "a100": "a100-sxm-80gb", "a100-sxm": "a100-sxm-80gb", "a100-pcie": "a100-pcie-80gb",
+    "h100": "h100-sxm-80gb", "h100-sxm": "h100-sxm-80gb", "h100-pcie": "h100-pcie-80gb", "h200": "h200-sxm-141gb",
+    "b200": "b200-sxm-180gb", "b300": "b300-sxm-288gb",
+}  # fmt: skip
+
+
 def gpu(name: str) -> Gpu:
-    """Return the GPU called `name`; raise UnknownNameError with the nearest known name."""
-    if name not in _gpus():
-        raise unknown_name("gpu", name, _gpus())
-    return _gpus()[name]
+    """Return the GPU called `name` (or by one of its `ALIASES`); raise UnknownNameError with the nearest known name.
+
+    >>> gpu("h100").name
+    'h100-sxm-80gb'
+    """
+    known = _gpus()
+    found = ALIASES.get(name, name)
+    if found not in known:
+        raise unknown_name("gpu", name, [*known, *ALIASES])
+    return known[found]
 
 
 @cache

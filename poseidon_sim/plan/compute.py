@@ -60,13 +60,16 @@ def _roofline(
     peak = gpu.flops.get(workload.precision) or gpu.flops.get("fp32")
     if not peak:
         raise InputError(f"gpu {gpu.name!r} states no flops for {workload.precision}, needed to model layer {layers[0].name!r}; give flops")
-    rate = np.array([peak * _efficiency(gpu, layer) for layer in layers])
+    tensor = gpu.flops.get("tf32") if workload.precision == "fp32" else None  # how frameworks run fp32 convolutions there
+    direct = np.array([bool(tensor) and layer.kind == "conv" for layer in layers])
+    peaks = np.where(direct, tensor or peak, peak)
+    rate = peaks * np.array([_efficiency(gpu, layer) for layer in layers])
     size = ELEMENT_BYTES[workload.precision]
     memory = (gpu.memory_bandwidth or np.inf) * gpu.memory_efficiency
     moved = np.array([batch_size * (x.input_elements + x.output_elements) + x.parameters for x in layers]) * size
     flops = np.array([[x.forward_flops, x.backward_flops] for x in layers]) * batch_size
     if workload.precision == "fp32":  # tensor cores run the direct algorithm
-        rate = rate * np.array([x.saved_flops for x in layers])
+        rate = rate * np.where(direct, 1.0, [x.saved_flops for x in layers])
     forward = np.maximum(flops[:, 0] / rate, moved / memory)
     backward = np.maximum(flops[:, 1] / (rate * BACKWARD_EFFICIENCY), 2.0 * moved / memory)
     busy = (flops.sum(axis=1) + moved) > 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from poseidon_sim.cluster.catalog import list_links
 from poseidon_sim.errors import InputError
 
 #: keys that may stand alone
@@ -47,7 +48,7 @@ def _opened(path: str, inner: object, key: str) -> dict[str, Any]:
         return {}
     name = _TEXT_KEY.get(path)
     if isinstance(inner, str) and name is not None:
-        if path == "cluster.network" and not inner[:1].isdigit():
+        if path == "cluster.network" and (inner in list_links() or not inner[:1].isdigit()):
             name = "link"
         return {name: inner}
     raise InputError(f"{key}: {path} is {inner!r}, which has no keys of its own; write {path} out as a mapping first")
