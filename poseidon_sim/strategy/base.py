@@ -61,8 +61,9 @@ class Strategy:
         staleness = self.iteration_staleness
         if staleness == 0:
             return 3, 2
-        ahead = 4 if math.isinf(staleness) else int(staleness)
-        return ahead + 2, 2 * ahead + 2
+        if math.isinf(staleness):
+            return 6, 10
+        return 5 * (int(staleness) + 1), 2 * int(staleness) + 2  # fast workers first use up what they may run ahead
 
     def record(self, plan: Plan, num_iterations: int) -> None:
         """Record iterations; between them stands the staleness rule.
