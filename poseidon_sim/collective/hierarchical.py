@@ -4,8 +4,8 @@ Source: Jia et al. 2018 (arXiv 1807.11205); ChainerMN's `hierarchical` communica
 Inside a node reduce and broadcast are NCCL's: a chain through the GPUs, pipelined in small chunks. With one
 GPU per node it is the flat ring.
 Simplified: the fluid phases take the limit of many small chunks and follow one another, as three calls do.
-Message by message the chain moves 8 pieces and a phase begins as soon as its data is there: a few per cent slower
-with several nodes, up to 44 % faster on a single node of two GPUs, where reduce and broadcast overlap.
+Message by message the chain moves 8 pieces and a phase begins as soon as its data is there: a few per cent
+slower with several nodes, up to 44 % faster on a single node of two GPUs, where reduce and broadcast overlap.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Source: Patarasuk and Yuan, JPDC 2009. Bandwidth-optimal: 2 (n - 1) / n of the buffer crosses every link of
 the ring. With g GPUs per node a chunk passes hops inside and between nodes in turn; latencies are counted on
-the longest chain of 2 (n - 1) hops, which holds 2 m of the m nodes' links (2 m - 1 for g = 2, 2 m - 2 for g = 1).
-NCCL's tuning.cc counts 2 (m - 1).
+the longest chain of 2 (n - 1) hops, which holds 2 m of the m nodes' links (2 m - 1 for g = 2,
+2 m - 2 for g = 1). NCCL's tuning.cc counts 2 (m - 1).
 Simplified: every round takes the bytes of the slowest hop. Message by message the quicker hops inside nodes
 make it faster when latency rules.
 """

@@ -54,4 +54,5 @@ def flow_table(fabric: Fabric, senders: np.ndarray, receivers: np.ndarray) -> Fl
                 caps.append(matrix[a.first_node][b.first_node] if matrix else np.inf)
     links, coefficients = padded(rows)
     table = np.array(found, dtype=np.int64).reshape(-1, 3)
-    return Flows(table[:, 0], table[:, 1], table[:, 2], links, coefficients, np.array(caps), np.array(fans), index)
+    sender, receiver, relation = table.T
+    return Flows(sender, receiver, relation, links, coefficients, np.array(caps), np.array(fans), index)
