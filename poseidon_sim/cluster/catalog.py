@@ -1,4 +1,10 @@
-"""The hardware catalog: GPUs and links by name, read from hardware.csv with the source of every row."""
+"""The hardware catalog: GPUs and links by name, read from hardware.csv, which holds the source of every row.
+
+Names are lower case with hyphens (`titan-x-maxwell`, `a100-sxm-80gb`, `10gbe-tcp`, `nvlink-3`); short names (`v100`, `a100`,
+`h100`, `titan-x`) stand for the usual form. Rates are decimal; memory sizes are binary: what a data sheet calls 12 GB is
+12 GiB on the card (24,576 MiB on a board of two GK210). PCIe and NVLink rates are the middle of the measured range, not
+the raw figure. A price range counts as its middle.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +18,103 @@ from poseidon_sim.errors import unknown_name
 
 _FILE = Path(__file__).with_name("hardware.csv")
 
-
-#: seconds per layer and pass: one or a few kernel launches, as measured on CUDA GPUs of the last decade (5 to 10 us each)
+#: seconds per layer and pass: a launch is 5 to 10 us, and most layers need one or two kernels
 LAUNCH_OVERHEAD = 10e-6
-#: achievable share of the fp32 (or tensor) peak by generation: (linear, conv), fitted as docs/compute-model.md tells
-_EFFICIENCY = {
-    "kepler": (0.60, 0.36),
-    "maxwell": (0.70, 0.48),
-    "pascal": (0.75, 0.56),
-    "volta": (0.75, 0.65),
-    "turing": (0.70, 0.58),
-    "ampere": (0.55, 0.40),
-    "hopper": (0.50, 0.25),
+#: achievable share of the data sheet's memory bandwidth in kernels that only stream
+MEMORY_EFFICIENCY = 0.8
+#: share of a raw rate taken where no measured range is known: the middle of what NVLink generations reach
+UNMEASURED_LINK_EFFICIENCY = 0.8
+#: FLOP that a matrix kernel loses while the GPU fills and drains: about half a wave of tiles (128 x 128 outputs, some 1000
+#: products each, on 56 multiprocessors make 1.8 GFLOP a wave); one value for all cards, fitted
+FILL_FLOPS = 1e9
+#: architectures on which frameworks run 16-bit attention as one kernel
+FUSED_ATTENTION = frozenset({"ampere", "ada", "hopper", "blackwell"})
+#: achievable share of the peak rate, (linear, conv), by architecture; docs/compute-model.md tells which are fitted and which
+#: are carried over from a neighbour. In fp32 without tensor cores:
+_FP32 = {
+    "kepler": (0.85, 0.35),
+    "maxwell": (0.85, 0.80),
+    "pascal": (0.85, 0.70),
+    "volta": (0.85, 0.85),
+    "turing": (0.85, 0.70),
+}
+#: in 16 bits on tensor cores, before the factor below
+_TENSOR = {"volta": (0.40, 0.75), "turing": (0.40, 0.75)}
+_TENSOR_LATER = (0.50, 0.75)
+#: in tf32, before the factor below
+_TF32 = (0.60, 0.35)
+#: best measured bf16 matrix product as a share of the peak (hardware.csv), relative to that of an A100
+_MATMUL = {"ampere": 1.0, "ada": 1.0, "hopper": 0.80 / 0.87, "blackwell": 0.78 / 0.87, "cdna": 0.51 / 0.87}
+#: the same in fp8 relative to bf16: 1402.6 of 1979 against 794.5 of 989 TFLOP/s on an H100
+_FP8 = 0.88
+_PRECISIONS = {
+    "fp32": "fp32_tflops",
+    "tf32": "tf32_tensor_tflops",
+    "fp16": "fp16_tflops",
+    "bf16": "bf16_tflops",
+    "fp8": "fp8_tflops",
 }
 
 
-def _efficiency(row: dict[str, str]) -> dict[str, float]:
-    year = int(row["year"])
-    ends = ((2014, "kepler"), (2015, "maxwell"), (2016, "pascal"), (2017, "volta"), (2019, "turing"), (2021, "ampere"))
-    generation = next((name for last, name in ends if year <= last), "hopper")
-    linear, conv = _EFFICIENCY[generation]
-    return {"linear": linear, "attention": linear, "lstm": linear, "conv": conv, "default": conv}
+def list_gpus() -> tuple[str, ...]:
+    """Return the names of all GPUs in the catalog, oldest first; short names are not repeated.
+
+    >>> "titan-x-maxwell" in list_gpus()
+    True
+    """
+    return tuple(_gpus())
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", re.sub(r"\(.*?\)", lambda m: m.group(0) if "axwell" in m.group(0) else "", name).lower()).strip("-")
+def gpu(name: str) -> Gpu:
+    """Return the GPU called `name`; case, spaces and underscores do not matter.
+
+    Raises
+    ------
+    UnknownNameError : no such GPU; the message names the nearest known one.
+
+    Examples
+    --------
+    >>> gpu("k20").flops["fp32"]
+    3520000000000.0
+    >>> gpu("V100").name
+    'v100-sxm2-16gb'
+    """
+    return _gpus()[_known("gpu", name, tuple(_gpus()), _aliases(True))]
 
 
-def _number(text: str, scale: float) -> float | None:
-    return float(text) * scale if text else None
+def list_links() -> tuple[str, ...]:
+    """Return the names of all links in the catalog: NICs, PCIe, NVLink and Infinity Fabric.
+
+    >>> "10gbe-tcp" in list_links()
+    True
+    """
+    return tuple(_links())
+
+
+def link(name: str) -> Link:
+    """Return the link called `name`: raw rate of one direction, achievable share of it, latency.
+
+    Raises
+    ------
+    UnknownNameError : no such link; the message names the nearest known one.
+
+    Examples
+    --------
+    >>> link("infiniband-edr").bandwidth
+    12500000000.0
+    >>> round(link("nvlink-3").efficiency, 3)
+    0.817
+    """
+    return _links()[_known("link", name, tuple(_links()), _aliases(False))]
+
+
+def _known(what: str, name: str, names: tuple[str, ...], aliases: dict[str, str]) -> str:
+    """Return the catalog name that `name` or its alias stands for."""
+    plain = re.sub(r"[\s_]+", "-", str(name).strip().lower())
+    plain = aliases.get(plain, plain)
+    if plain not in names:
+        raise unknown_name(what, name, [*names, *aliases])
+    return plain
 
 
 @cache
@@ -50,83 +124,97 @@ def _rows() -> tuple[dict[str, str], ...]:
 
 
 @cache
-def _pcie() -> dict[str, float]:
+def _aliases(gpus: bool) -> dict[str, str]:
     return {
-        row["name"].split()[1][0]: (float(row["effective_gbs_low"]) + float(row["effective_gbs_high"])) / 2 * 1e9
-        for row in _rows() if row["kind"] == "pcie"
-    }  # fmt: skip
+        alias: row["id"] for row in _rows() if (row["kind"] == "gpu") is gpus for alias in row["aliases"].split()
+    }
 
 
 @cache
 def _gpus() -> dict[str, Gpu]:
-    found = {}
-    for row in _rows():
-        if row["kind"] != "gpu":
-            continue
-        peaks = {
-            "fp32": row["fp32_tflops"], "tf32": row["tf32_tensor_tflops"], "fp16": row["fp16_tflops"],
-            "bf16": row["bf16_tflops"], "fp8": row["fp8_tflops"],
-        }  # fmt: skip
-        name = _slug(row["name"])
-        found[name] = Gpu(
-            name=name, flops={k: float(v) * 1e12 for k, v in peaks.items() if v},
-            memory_bandwidth=_number(row["mem_bw_gbs"], 1e9), memory=_number(row["mem_gb"], 2.0**30),
-            efficiency=_efficiency(row), memory_efficiency=0.8, launch_overhead=LAUNCH_OVERHEAD, pcie_bandwidth=_pcie().get(row["pcie_gen"][:1]),
-            peer_bandwidth=_number(row["peer_link_gbs_per_dir"], 0.8e9), source=row["source"], confidence=row["confidence"],
-        )  # fmt: skip
-    return found
-
-
-def list_gpus() -> tuple[str, ...]:
-    """Return the names of all GPUs in the catalog."""
-    return tuple(_gpus())
-
-
-#: short names people use, for the common form of a card
-ALIASES = {
-    "titan-x": "titan-x-maxwell", "p100": "p100-sxm2-16gb", "v100": "v100-sxm2-16-32gb", "v100-sxm2": "v100-sxm2-16-32gb",
-    "2080ti": "rtx-2080-ti", "a100": "a100-sxm-80gb", "a100-sxm": "a100-sxm-80gb", "a100-pcie": "a100-pcie-80gb",
-    "h100": "h100-sxm-80gb", "h100-sxm": "h100-sxm-80gb", "h100-pcie": "h100-pcie-80gb", "h200": "h200-sxm-141gb",
-    "b200": "b200-sxm-180gb", "b300": "b300-sxm-288gb",
-}  # fmt: skip
-
-
-def gpu(name: str) -> Gpu:
-    """Return the GPU called `name` (or by one of its `ALIASES`); raise UnknownNameError with the nearest known name.
-
-    >>> gpu("h100").name
-    'h100-sxm-80gb'
-    """
-    known = _gpus()
-    found = ALIASES.get(name, name)
-    if found not in known:
-        raise unknown_name("gpu", name, [*known, *ALIASES])
-    return known[found]
+    return {row["id"]: _gpu(row) for row in _rows() if row["kind"] == "gpu"}
 
 
 @cache
 def _links() -> dict[str, Link]:
-    found = {}
-    for row in _rows():
-        if row["kind"] == "gpu":
-            continue
-        raw = float(row["peer_link_gbs_per_dir"]) * 1e9
-        low, high = row["effective_gbs_low"], row["effective_gbs_high"]
-        effective = (float(low) + float(high)) / 2 * 1e9 if low and high else raw
-        found[_slug(row["name"])] = Link(
-            _slug(row["name"]), row["kind"], raw, effective / raw, float(row["latency_us_typical"] or 0) * 1e-6,
-            row["source"], row["confidence"],
-        )  # fmt: skip
-    return found
+    return {row["id"]: _link(row) for row in _rows() if row["kind"] != "gpu"}
 
 
-def list_links() -> tuple[str, ...]:
-    """Return the names of all links in the catalog."""
-    return tuple(_links())
+def _gpu(row: dict[str, str]) -> Gpu:
+    pcie = re.search(r"\b\d\b", row["pcie_gen"])
+    return Gpu(
+        name=row["id"],
+        flops={name: float(row[column]) * 1e12 for name, column in _PRECISIONS.items() if row[column]},
+        memory_bandwidth=_number(row["mem_bw_gbs"], 1e9),
+        memory=_number(row["mem_gb"], 2.0**30),
+        efficiency=_efficiency(row["architecture"]),
+        memory_efficiency=MEMORY_EFFICIENCY,
+        launch_overhead=LAUNCH_OVERHEAD,
+        pcie_bandwidth=_achievable(f"pcie-{pcie.group()}.0-x16") if pcie else None,
+        peer_bandwidth=_peer_bandwidth(row),
+        price_per_hour=_middle(row["cloud_usd_per_gpu_h"]),
+        price=_number(row["price_usd"], 1.0),
+        year=int(row["year"]),
+        source=row["source"],
+        confidence=row["confidence"],
+        fill_flops=FILL_FLOPS,
+        fused_attention=row["architecture"] in FUSED_ATTENTION,
+    )
 
 
-def link(name: str) -> Link:
-    """Return the link called `name`; raise UnknownNameError with the nearest known name."""
-    if name not in _links():
-        raise unknown_name("link", name, _links())
-    return _links()[name]
+def _link(row: dict[str, str]) -> Link:
+    raw = float(row["peer_link_gbs_per_dir"])
+    low, high = row["effective_gbs_low"], row["effective_gbs_high"]
+    known = bool(low and high)
+    return Link(
+        name=row["id"],
+        kind=row["kind"],
+        bandwidth=raw * 1e9,
+        efficiency=(float(low) + float(high)) / 2 / raw if known else UNMEASURED_LINK_EFFICIENCY,
+        latency=float(row["latency_us_typical"] or 0) * 1e-6,
+        source=row["source"],
+        confidence=row["confidence"] if known else f"{row['confidence']} (rate); achievable share assumed",
+    )
+
+
+def _efficiency(architecture: str) -> dict[str, float]:
+    """Return the achievable shares of an architecture; attention, lstm and unnamed kinds take linear's."""
+    by_precision = {"": _FP32.get(architecture, _FP32["volta"])}
+    if architecture in _TENSOR:
+        by_precision["/fp16"] = _TENSOR[architecture]
+    elif architecture in _MATMUL:
+        factor = _MATMUL[architecture]
+        for precision, (linear, conv) in (("/fp16", _TENSOR_LATER), ("/bf16", _TENSOR_LATER), ("/tf32", _TF32)):
+            by_precision[precision] = (factor * linear, factor * conv)
+        by_precision["/fp8"] = (_FP8 * factor * _TENSOR_LATER[0], _FP8 * factor * _TENSOR_LATER[1])
+    shares = {}
+    for precision, (linear, conv) in by_precision.items():
+        shares["conv" + precision] = conv
+        for kind in ("linear", "attention", "lstm", "default"):
+            shares[kind + precision] = linear
+    return shares
+
+
+def _peer_bandwidth(row: dict[str, str]) -> float | None:
+    """Return what a GPU reaches to its peers in a node; a bridge joins two cards only and is not a node's fabric."""
+    generation = row["nvlink_gen"]
+    if not generation or "bridge" in generation:
+        return None
+    nvlink = re.match(r"\d", generation)
+    if nvlink:
+        return _achievable(f"nvlink-{nvlink.group()}")
+    return float(row["peer_link_gbs_per_dir"]) * 1e9 * UNMEASURED_LINK_EFFICIENCY
+
+
+def _achievable(name: str) -> float:
+    return _links()[name].bandwidth * _links()[name].efficiency
+
+
+def _number(text: str, scale: float) -> float | None:
+    return float(text) * scale if text else None
+
+
+def _middle(text: str) -> float | None:
+    """Return the middle of a range such as '1.99-5.00', or the number itself."""
+    numbers = [float(each) for each in text.split("-") if each]
+    return sum(numbers) / len(numbers) if numbers else None

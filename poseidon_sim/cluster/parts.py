@@ -20,6 +20,8 @@ class Gpu:
     launch_overhead : seconds per kernel (per layer and pass).
     pcie_bandwidth : achievable bytes/s in one direction between GPU and host, or None (copies cost nothing).
     peer_bandwidth : achievable bytes/s per GPU and direction between GPUs of a node (NVLink), or None.
+    fill_flops : FLOP a matrix kernel loses while the GPU fills and drains, at most as many as it does; 0 for none.
+    fused_attention : whether 16-bit attention never writes its scores to memory (FlashAttention, Ampere and later).
     """
 
     name: str
@@ -36,6 +38,8 @@ class Gpu:
     year: int | None = None
     source: str = ""
     confidence: str = ""
+    fill_flops: float = 0.0
+    fused_attention: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 """Compute model: seconds of every layer's forward and backward pass on one GPU, by the roofline.
 
-Source: Williams et al., Roofline, CACM 2009. A layer takes the longer of its FLOP at the achievable rate and its bytes at
-the achievable memory bandwidth, plus one launch per pass. Never a datasheet peak unscaled.
+A pass takes the longer of its FLOP at the achievable rate and its bytes at the achievable memory bandwidth, plus one
+launch. Source: Williams et al., Roofline, CACM 2009. The equations, where every share comes from and how far the model is
+from published rates: docs/compute-model.md.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,69 +17,207 @@ from poseidon_sim.cluster.parts import Gpu
 from poseidon_sim.errors import InputError
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Layer, Workload
 
-#: kernels of the backward pass reach less of the peak than those of the forward pass; from the published splits of four
-#: CNNs on a Maxwell GPU (forward 28 to 34 % of an iteration), see docs/compute-model.md
+Array = npt.NDArray[np.float64]
+
+#: share of the forward pass's rate that the gradient kernels of a layer reach: from published splits of CNNs on a Maxwell
+#: GPU (forward 28 to 34 % of an iteration although it has 33 % of the FLOP)
 BACKWARD_EFFICIENCY = 0.85
+#: width of an attention head (BERT, GPT-2, LLaMA: 64 to 128), to count score matrices from FLOP
+HEAD_SIZE = 64
+#: kinds whose work is matrix products; without FLOP they cannot be modelled
+PRODUCTS = frozenset({"linear", "conv", "attention", "lstm"})
 
 
-def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> npt.NDArray[np.float64]:
+class Passes(NamedTuple):
+    """How often a pass moves each thing: (input, output, weights, attention scores), forward and backward."""
+
+    forward: tuple[float, float, float, float]
+    backward: tuple[float, float, float, float]
+
+
+_ELEMENTWISE = Passes((1, 1, 0, 0), (1, 2, 0, 0))  # backward reads the output and its gradient, writes one
+_VIEW = Passes((0, 0, 0, 0), (0, 0, 0, 0))
+_PRODUCT = Passes((1, 1, 1, 0), (2, 2, 2, 0))  # backward is two products: gradient of the input, of the weights
+PASSES: dict[str, Passes] = {
+    "conv": _PRODUCT,
+    "linear": _PRODUCT,
+    "lstm": _PRODUCT,
+    "attention": Passes((1, 1, 0, 8), (2, 2, 0, 10)),  # scale, mask, softmax and dropout as kernels of their own
+    "norm": Passes((2, 1, 1, 0), (3, 2, 1, 0)),  # statistics first, then the values
+    "pool": Passes((1, 1, 0, 0), (2, 2, 0, 0)),
+    "embedding": Passes((1, 2, 0, 0), (1, 1, 1, 0)),  # reads rows only; its gradient is dense
+    "add": Passes((1, 1, 0, 0), (1, 1, 0, 0)),
+    "multiply": Passes((1, 1, 0, 0), (2, 1, 0, 0)),
+    "concat": Passes((1, 1, 0, 0), (1, 1, 0, 0)),
+    "flatten": _VIEW,
+    "reshape": _VIEW,
+    "select": _VIEW,
+}
+
+
+class _Costs(NamedTuple):
+    """What a workload's layers need, per sample but for the weights; arrays of (L,) or (L, 2)."""
+
+    flops: Array
+    moved: Array
+    weights: Array
+    given: Array
+    saved: Array
+    scores: Array
+    kernels: Array
+
+
+def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array:
     """Return (L, 2) seconds per iteration: forward and backward of every layer at `batch_size` samples.
 
-    Measured times of a layer stand as they are; modelled ones are scaled so that the whole iteration meets
-    `workload.single_gpu_throughput` when that is given.
+    Measured times of a layer stand as they are. Modelled ones are scaled so that all layers together take
+    batch_size / `workload.single_gpu_throughput` seconds when that is given. The optimizer's step is not included.
 
     Raises
     ------
     InputError
-        A layer has no measured time and the GPU (or the layer) lacks the figures to model it.
+        A layer has no measured time and the GPU (or the layer) lacks the figures to model it, or the measured times
+        alone exceed what the throughput allows.
+
+    Examples
+    --------
+    >>> fc = Layer("fc", "linear", (4096 * 1000,), 8.192e6, 16.384e6, 4096, 1000)
+    >>> gpu = Gpu("mine", flops={"fp32": 1e12}, efficiency={"linear": 0.8192}, memory_bandwidth=1e12)
+    >>> [round(1e6 * each) for each in layer_times(Workload("net", (fc,)), gpu, 1000)[0]]
+    [10000, 23529]
     """
-    measured = np.array([layer.forward_time is not None for layer in workload.layers])
-    times = np.zeros((len(workload.layers), 2))
-    for i in np.flatnonzero(measured):
-        layer = workload.layers[i]
-        times[i] = layer.forward_time, layer.backward_time
-    if not measured.all():
-        modelled = _roofline(workload, gpu, batch_size, ~measured)
-        if workload.single_gpu_throughput is not None:
-            target = batch_size / workload.single_gpu_throughput - times.sum()
-            if target <= 0:
-                raise InputError(
-                    f"single_gpu_throughput={workload.single_gpu_throughput:g} samples/s means {batch_size / workload.single_gpu_throughput:g} s "
-                    f"per iteration, but the measured layer times alone are {times.sum():g} s; lower one or the other"
-                )
-            modelled *= target / modelled.sum()
-        times[~measured] = modelled
+    if not batch_size > 0:
+        raise InputError(f"batch_size={batch_size!r} must be greater than 0")
+    costs = _costs(workload)
+    missing = np.isnan(costs.given)
+    if not missing.any():
+        _check_measured(workload, batch_size, float(costs.given.sum()))
+        return costs.given.copy()
+    modelled = _roofline(workload, _modellable(workload, gpu, missing), batch_size, costs)
+    modelled *= missing
+    measured = np.where(missing, 0.0, costs.given)
+    if workload.single_gpu_throughput is not None:
+        modelled *= _left_to_model(workload, batch_size, float(measured.sum())) / modelled.sum()
+    times: Array = modelled + measured
     return times
 
 
-def _roofline(
-    workload: Workload, gpu: Gpu | None, batch_size: float, which: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
-    layers = [layer for layer, wanted in zip(workload.layers, which, strict=True) if wanted]
+def achievable_share(gpu: Gpu, kind: str, precision: str) -> float:
+    """Return the share of the peak rate that layers of a kind reach in a precision.
+
+    The most specific of '<kind>/<precision>', '<kind>', 'default/<precision>' and 'default' that `gpu.efficiency`
+    states; 0.5 when it states none.
+
+    >>> achievable_share(Gpu("mine", efficiency={"conv": 0.6, "conv/fp16": 0.3}), "conv", "fp16")
+    0.3
+    """
+    for key in (f"{kind}/{precision}", kind, f"default/{precision}", "default"):
+        if key in gpu.efficiency:
+            return gpu.efficiency[key]
+    return 0.5
+
+
+def peak_rate(gpu: Gpu, precision: str) -> float | None:
+    """Return the peak rate at which a GPU computes in a precision, FLOP/s, or None when it does not state one.
+
+    A GPU without tf32 runs such work in fp32, as frameworks do.
+
+    >>> peak_rate(Gpu("old", flops={"fp32": 4e12}), "tf32")
+    4000000000000.0
+    """
+    return gpu.flops.get(precision) or (gpu.flops.get("fp32") if precision == "tf32" else None)
+
+
+def _check_measured(workload: Workload, batch_size: float, measured: float) -> None:
+    """Refuse a throughput that contradicts the measured times of all layers: there is nothing to scale."""
+    rate = workload.single_gpu_throughput
+    if rate is not None and abs(batch_size / rate / measured - 1.0) > 0.05:
+        raise InputError(
+            f"single_gpu_throughput={rate:g} samples/s means {batch_size / rate:g} s per iteration, but the measured "
+            f"times of all layers of model {workload.name!r} sum to {measured:g} s; give one of them, or make them agree"
+        )
+
+
+def _left_to_model(workload: Workload, batch_size: float, measured: float) -> float:
+    """Return the seconds that the throughput leaves for the modelled layers."""
+    rate = workload.single_gpu_throughput or 0.0
+    if not rate > 0:
+        raise InputError(f"single_gpu_throughput={rate:g} samples/s must be greater than 0")
+    if batch_size / rate <= measured:
+        raise InputError(
+            f"single_gpu_throughput={rate:g} samples/s means {batch_size / rate:g} s per iteration, but the measured "
+            f"layer times alone are {measured:g} s; lower one or the other"
+        )
+    return batch_size / rate - measured
+
+
+def _modellable(workload: Workload, gpu: Gpu | None, missing: npt.NDArray[np.bool_]) -> Gpu:
+    """Return the GPU when it and the layers state what the model needs."""
+    layers = [workload.layers[i] for i in np.flatnonzero(missing.any(axis=1))]
+    first = layers[0].name
     if gpu is None:
         raise InputError(
-            f"layer {layers[0].name!r} has no forward_time and backward_time, and the cluster names no gpu; "
-            "give the times, or gpu: titan-x-maxwell, say"
+            f"layer {first!r} of model {workload.name!r} has no forward_time and backward_time, and the cluster names no "
+            "gpu; give the times, or a gpu such as titan-x-maxwell"
         )
-    peak = gpu.flops.get(workload.precision) or gpu.flops.get("fp32")
-    if not peak:
-        raise InputError(f"gpu {gpu.name!r} states no flops for {workload.precision}, needed to model layer {layers[0].name!r}; give flops")
-    tensor = gpu.flops.get("tf32") if workload.precision == "fp32" else None  # how frameworks run fp32 convolutions there
-    direct = np.array([bool(tensor) and layer.kind == "conv" for layer in layers])
-    peaks = np.where(direct, tensor or peak, peak)
-    rate = peaks * np.array([_efficiency(gpu, layer) for layer in layers])
-    size = ELEMENT_BYTES[workload.precision]
-    memory = (gpu.memory_bandwidth or np.inf) * gpu.memory_efficiency
-    moved = np.array([batch_size * (x.input_elements + x.output_elements) + x.parameters for x in layers]) * size
-    flops = np.array([[x.forward_flops, x.backward_flops] for x in layers]) * batch_size
-    if workload.precision == "fp32":  # tensor cores run the direct algorithm
-        rate = rate * np.where(direct, 1.0, [x.saved_flops for x in layers])
-    forward = np.maximum(flops[:, 0] / rate, moved / memory)
-    backward = np.maximum(flops[:, 1] / (rate * BACKWARD_EFFICIENCY), 2.0 * moved / memory)
-    busy = (flops.sum(axis=1) + moved) > 0
-    times: npt.NDArray[np.float64] = np.stack([forward, backward], axis=1) + gpu.launch_overhead * busy[:, None]
-    return times
+    if not peak_rate(gpu, workload.precision):
+        stated = ", ".join(gpu.flops) or "none"
+        raise InputError(
+            f"gpu {gpu.name!r} states no flops for precision {workload.precision} (stated: {stated}), needed to model layer "
+            f"{first!r}; give flops: {{{workload.precision}: ...}}, another precision, or the layer's times"
+        )
+    for layer in layers:
+        if layer.kind in PRODUCTS and not layer.forward_flops > 0:
+            raise InputError(
+                f"layer {layer.name!r} ({layer.kind}) has neither FLOP nor times; give its shape, forward_flops, or "
+                "forward_time and backward_time"
+            )
+    return gpu
 
 
-def _efficiency(gpu: Gpu, layer: Layer) -> float:
-    return gpu.efficiency.get(layer.kind, gpu.efficiency.get("default", 0.5))
+def _roofline(workload: Workload, gpu: Gpu, batch_size: float, costs: _Costs) -> Array:
+    """Return (L, 2) modelled seconds of all layers."""
+    precision = workload.precision
+    rates = {kind: _rate(gpu, kind, precision) for kind in {layer.kind for layer in workload.layers}}
+    rate = np.array([rates[layer.kind] for layer in workload.layers])[:, None]
+    if precision == "fp32" or (precision == "tf32" and "tf32" not in gpu.flops):
+        direct = np.array([layer.kind == "conv" and "tf32" in gpu.flops for layer in workload.layers])
+        rate = rate * np.where(direct, 1.0, costs.saved)[:, None]  # tensor cores run the direct algorithm
+    rate = rate * (1.0, BACKWARD_EFFICIENCY)
+    flops = batch_size * costs.flops
+    flops = flops + np.minimum(flops, gpu.fill_flops * costs.kernels)
+    moved = batch_size * costs.moved + costs.weights
+    if not (gpu.fused_attention and ELEMENT_BYTES[precision] <= 2):
+        moved = moved + batch_size * costs.scores
+    seconds_per_element = ELEMENT_BYTES[precision] / (gpu.memory_efficiency * (gpu.memory_bandwidth or np.inf))
+    times: Array = np.maximum(flops / rate, moved * seconds_per_element)
+    return times + gpu.launch_overhead * ((costs.flops + costs.moved + costs.weights) > 0)
+
+
+def _rate(gpu: Gpu, kind: str, precision: str) -> float:
+    """Return the achievable FLOP/s; fp32 convolutions run in tf32 where a GPU has it, as frameworks do by default."""
+    if kind == "conv" and precision == "fp32" and "tf32" in gpu.flops:
+        precision = "tf32"
+    return achievable_share(gpu, kind, precision) * (peak_rate(gpu, precision) or 0.0)
+
+
+@lru_cache(maxsize=64)
+def _costs(workload: Workload) -> _Costs:
+    """Return what the layers need; per sample, but for weights."""
+    layers = workload.layers
+    passes = np.array([PASSES.get(layer.kind, _ELEMENTWISE) for layer in layers])  # (L, 2, 4)
+    elements = np.array([(layer.input_elements, layer.output_elements, layer.parameters) for layer in layers], float)
+    return _Costs(
+        flops=np.array([(layer.forward_flops, layer.backward_flops) for layer in layers], float),
+        moved=(passes[:, :, :2] * elements[:, None, :2]).sum(axis=2),
+        weights=passes[:, :, 2] * elements[:, 2:],
+        given=np.array([(layer.forward_time, layer.backward_time) for layer in layers], float),
+        saved=np.array([layer.saved_flops for layer in layers], float),
+        kernels=np.array([(1.0, 2.0) if layer.kind in PRODUCTS else (0.0, 0.0) for layer in layers]),
+        scores=passes[:, :, 3] * np.array([[_scores(layer)] for layer in layers]),
+    )
+
+
+def _scores(layer: Layer) -> float:
+    """Return the elements of the score matrices of an attention layer: 2 products of 2 FLOP for each of HEAD_SIZE."""
+    return layer.forward_flops / (4.0 * HEAD_SIZE)
