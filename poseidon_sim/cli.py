@@ -12,6 +12,7 @@ import typer
 
 from poseidon_sim.errors import InputError, PoseidonSimError, nearest, unknown_name
 
+INTERRUPTED = 130
 #: typer's own, wherever its version keeps it: click's, or a copy inside typer
 UsageError: type[Any] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 
@@ -104,8 +105,9 @@ def sweep(
     base = load_scenario(scenario)
     _writable(out / "results.csv")
     path = run_sweep(base.raw, axes, out, jobs=jobs, progress=_progress if sys.stderr.isatty() else None)
-    failed = _count_errors(path)
-    _say(f"{path}" + (f" ({failed} rows could not be simulated; see the column error)" if failed else ""))
+    errors = _errors(path)
+    if errors:
+        _say(f"{len(errors)} rows could not be simulated (column error); the first: {errors[0]}")
     print(path)
 
 
@@ -114,11 +116,11 @@ def _progress(done: int, total: int) -> None:
     print(f"\r{done}/{total} scenarios", end=end, file=sys.stderr, flush=True)
 
 
-def _count_errors(path: Path) -> int:
+def _errors(path: Path) -> list[str]:
     import csv
 
     with open(path, newline="", encoding="utf-8") as lines:
-        return sum(1 for row in csv.DictReader(lines) if row["error"])
+        return [row["error"] for row in csv.DictReader(lines) if row["error"]]
 
 
 @app.command()
@@ -241,6 +243,8 @@ def run(arguments: list[str]) -> int:
     try:
         result = app([a for a in arguments if a != "--debug"], standalone_mode=False)
         sys.stdout.flush()
+        if result == INTERRUPTED:  # typer turns Ctrl-C into this code
+            raise KeyboardInterrupt
         return int(result or 0)
     except PoseidonSimError as error:
         if debug:
@@ -251,8 +255,8 @@ def run(arguments: list[str]) -> int:
         _say(f"error: {_usage(error)}")
         return 2
     except (typer.Abort, KeyboardInterrupt):
-        _say("interrupted; finished rows of a sweep are kept")
-        return 130
+        _say("interrupted; finished rows of a sweep are kept, the same command goes on from there")
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -226,7 +226,7 @@ def simulate(
         price, warnings = None, []
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     memory, caution = _checked_memory(job)
-    warnings += [*chosen.validate(job), *caution]
+    warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
     plan, trace = _run_trace(job, chosen, detail, engine, check)
     per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
     return Run(
@@ -246,6 +246,20 @@ def _job(
     if batch is None:
         raise InputError(f"model {workload.name!r} has no usual batch; give batch_size=32, say")
     return Job(workload, cluster, batch), chosen
+
+
+def _slow_precision(job: Job) -> list[str]:
+    """Name the default precision where it, and no measurement, decides the compute time on a card with much faster modes."""
+    workload, gpu = job.workload, job.cluster.gpu
+    measured = workload.single_gpu_throughput is not None or all(x.forward_time is not None for x in workload.layers)
+    if gpu is None or measured or workload.precision != "fp32":
+        return []
+    half = max(gpu.flops.get("fp16", 0.0), gpu.flops.get("bf16", 0.0))
+    if half < 4 * gpu.flops.get("fp32", half):
+        return []
+    return [
+        f"compute is modelled in fp32; {gpu.name} is much faster in 16 bits: set model.precision=fp16 (or bf16) if you train so"
+    ]
 
 
 def _checked_memory(job: Job) -> tuple[Memory, list[str]]:

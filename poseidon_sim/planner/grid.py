@@ -72,6 +72,7 @@ def sweep(
     folder = Path(out_dir)
     key = digest({"base": base if isinstance(base, dict) else _text(base), "grid": grid})
     log = folder / "rows.jsonl"
+    _refuse_hopeless(base, points)
     done = _resume(log, key)
     todo = [i for i in range(len(points)) if i not in done]
     with open(log, "a", encoding="utf-8") as out:
@@ -84,6 +85,20 @@ def sweep(
             if progress is not None:
                 progress(len(done), len(points))
     return _write_csv(folder / "results.csv", list(grid), [done[i] for i in range(len(points))])
+
+
+def _refuse_hopeless(base: Any, points: list[Point]) -> None:
+    """Raise the first mistake when no point of the grid can even be read: a wrong key or a missing unit."""
+    first: PoseidonSimError | None = None
+    for point in points:
+        try:
+            load_scenario(copy.deepcopy(base), **point)
+        except PoseidonSimError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
 
 
 def _text(path: object) -> str:

@@ -243,8 +243,8 @@ def traffic(
             axis.set_xticks(ticks, [f"{t:g}" for t in ticks], minor=False)
             axis.minorticks_off()
             axis.set_xlabel("nodes")
-            axis.set_ylim(bottom=0)
             axis.set_title(name, loc="left", color="#444444")
+        axes[0].set_ylim(0.0, 1.06 * max(float(table["megabytes"].max()), 1e-9))  # one scale, over all panels
         axes[0].set_ylabel("MB sent per node and step (mean over nodes)")
         style.heading(figure, title, "; ".join(x for x in ("predicted", constant(table), note) if x))
         style.outside_legend(figure, axes[-1])

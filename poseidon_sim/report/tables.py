@@ -130,7 +130,8 @@ def _title(run: Run, with_strategy: bool = True) -> str:
     gpu = f" {cluster.gpu.name}" if cluster.gpu is not None else " GPU"
     strategy = f", {run.strategy.name}" if with_strategy else ""
     where = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''} x {cluster.gpus_per_node}{gpu}"
-    return f"{run.job.workload.name} on {where}{strategy}, batch {run.job.batch_size} per GPU (predicted)"
+    workload = run.job.workload
+    return f"{workload.name} on {where}{strategy}, batch {run.job.batch_size} per GPU, {workload.precision} (predicted)"
 
 
 def _headline(run: Run) -> list[str]:

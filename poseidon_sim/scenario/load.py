@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError, nearest
 from poseidon_sim.scenario import resolve
-from poseidon_sim.scenario.overrides import apply
+from poseidon_sim.scenario.overrides import SHORT, apply
 from poseidon_sim.scenario.schema import NetworkSpec, ScenarioSpec
 from poseidon_sim.strategy.base import Strategy
 from poseidon_sim.units import parse_money
@@ -182,7 +182,9 @@ def _first_mistake(error: ValidationError) -> str:
     given = problem.get("input")
     if problem["type"] == "extra_forbidden":
         known = _keys_at(problem["loc"])
-        close = nearest(str(problem["loc"][-1]), known)
+        given_key = str(problem["loc"][-1])
+        short = [*SHORT, "model.precision"] if len(problem["loc"]) == 1 else []
+        close = "model.precision" if short and given_key == "precision" else nearest(given_key, [*short, *known])
         return f"{path}: unknown key" + (f"; did you mean {close!r}?" if close else ".") + f" Known: {', '.join(known)}"
     if problem["type"] == "missing":
         return f"{path} is missing; {_EXAMPLES.get(path, 'give it')}"

@@ -40,6 +40,12 @@ def test_a_point_that_cannot_run_is_a_row_with_its_error(tmp_path: Path) -> None
     assert errors == [False, True, True, True]
 
 
+def test_a_grid_that_cannot_be_read_at_all_is_refused_before_it_starts(tmp_path: Path) -> None:
+    with pytest.raises(ps.InputError, match="nodse"):
+        ps.sweep(BASE, {"nodse": [2, 4]}, tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_another_question_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     ps.sweep(BASE, {"nodes": [1]}, tmp_path)
     with pytest.raises(ps.InputError, match="another sweep"):
