@@ -50,7 +50,7 @@ class Adam(Strategy):
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         gradients, ready = backward_pass(plan, start, self.overlap)
-        owners = self.owners(Job(plan.workload, plan.cluster, plan.batch_size))
+        owners = self.owners(Job.of(plan))
         synced = [self.sync(plan, layer, gradient, owners.get(layer.name)) for layer, gradient in gradients]
         return plan.all_of(ready, *synced)
 

@@ -22,6 +22,11 @@ class Job:
     cluster: Cluster
     batch_size: int
 
+    @classmethod
+    def of(cls, plan: Plan) -> Job:
+        """Return the job that a plan records."""
+        return cls(plan.workload, plan.cluster, plan.batch_size)
+
 
 @dataclass(frozen=True)
 class Strategy:
@@ -107,3 +112,10 @@ def require(condition: bool, message: str) -> None:
     """Raise InputError with `message` unless `condition` holds."""
     if not condition:
         raise InputError(message)
+
+
+def require_choices(strategy: Strategy, **choices: tuple[str, ...]) -> None:
+    """Raise InputError unless each named setting has one of the values given for it."""
+    for field, known in choices.items():
+        given = getattr(strategy, field)
+        require(given in known, f"{field}={given!r} is not one of {', '.join(known)}")

@@ -15,7 +15,7 @@ from poseidon_sim.cluster import Layout
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.all_reduce import AllReduce
-from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
+from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require_choices
 from poseidon_sim.strategy.parameter_server import ParameterServer
 
 
@@ -42,8 +42,7 @@ class SufficientFactorBroadcast(Strategy):
     overlap: bool = True
 
     def validate(self, job: Job) -> Iterator[str]:
-        for given, known in ((self.fallback, ("parameter-server", "all-reduce")), (self.rebuild, ("batched", "per-pair", "free"))):
-            require(given in known, f"{given!r} is not one of {', '.join(known)}")
+        require_choices(self, fallback=("parameter-server", "all-reduce"), rebuild=("batched", "per-pair", "free"))
         if not any(layer.factor_shape for layer in job.workload.layers):
             yield f"model {job.workload.name!r} has no linear layer: {self.name} is the same as {self.fallback}"
         if job.cluster.nodes == 1:
