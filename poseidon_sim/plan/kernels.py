@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poseidon_sim.cluster.parts import Gpu
+from poseidon_sim.plan.compute import achievable_share
 
 
 def gemm_time(gpu: Gpu, precision: str, flops: float, moved_bytes: float) -> float | None:
@@ -17,7 +18,7 @@ def gemm_time(gpu: Gpu, precision: str, flops: float, moved_bytes: float) -> flo
     peak = gpu.flops.get(precision) or gpu.flops.get("fp32")
     if (flops > 0 and not peak) or (moved_bytes > 0 and not gpu.memory_bandwidth and not peak):
         return None
-    share = gpu.efficiency.get("linear", gpu.efficiency.get("default", 1.0))
+    share = achievable_share(gpu, "linear", precision)
     compute = flops / (share * peak) if flops > 0 and peak else 0.0
     memory = moved_bytes / (gpu.memory_efficiency * gpu.memory_bandwidth) if gpu.memory_bandwidth else 0.0
     return max(compute, memory) + gpu.launch_overhead
