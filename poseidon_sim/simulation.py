@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from poseidon_sim.cluster import Cluster
-from poseidon_sim.engine import choose_engine
+from poseidon_sim.engine import Program, choose_engine
 from poseidon_sim.engine import run as run_engine
 from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
 from poseidon_sim.metrics import (
@@ -26,6 +26,7 @@ from poseidon_sim.metrics import (
 )
 from poseidon_sim.metrics.critical_path import path_tasks
 from poseidon_sim.plan.plan import Plan
+from poseidon_sim.plan.recording import Recording, Recordings, shape_of
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
@@ -154,36 +155,49 @@ class Run:
 
 def record(job: Job, strategy: Strategy, detail: str = "folded", num_iterations: int | None = None) -> Plan:
     """Record a job's plan: what `simulate` hands to the engine. By default warm-up and measured iterations."""
-    if detail not in DETAILS:
-        raise unknown_name("detail", detail, DETAILS)
-    plan = Plan(
-        job.workload, job.cluster, job.batch_size, strategy.layout(job), folded=detail == "folded", rounds=detail == "rounds"
-    )
+    plan = _empty_plan(job, strategy, detail)
     strategy.record(plan, num_iterations or sum(strategy.num_iterations()))
     return plan
 
 
-def _run_trace(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> tuple[Plan, Trace]:
-    """Record and run as many iterations as the steady state needs.
+def _empty_plan(job: Job, strategy: Strategy, detail: str) -> Plan:
+    if detail not in DETAILS:
+        raise unknown_name("detail", detail, DETAILS)
+    folded, rounds = detail == "folded", detail == "rounds"
+    return Plan(job.workload, job.cluster, job.batch_size, strategy.layout(job), folded=folded, rounds=rounds)
+
+
+_RECORDINGS = Recordings()
+
+
+def _run_trace(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> tuple[Plan, Trace, tuple[str, ...]]:
+    """Record and run as many iterations as the steady state needs; also return the warnings of recording.
 
     A synchronous iteration that leaves nothing behind (nothing handed on, no task after the end of any worker's)
     repeats itself exactly, so one is enough; otherwise warm-up iterations come first.
     """
+    warm_up, measured = strategy.num_iterations()
     if strategy.iteration_staleness == 0:
-        plan = record(job, strategy, detail, num_iterations=1)
-        if not plan.carried:
-            trace = _trace(plan, 0, engine, check)
+        plan, recording, program = _recorded(job, strategy, detail, 1)
+        if not recording.carried:
+            trace = _trace(plan, recording, program, 0, engine, check)
             if trace.times.makespan <= trace.iteration_ends[-1].min():
-                return plan, trace
-    plan = record(job, strategy, detail)
-    return plan, _trace(plan, strategy.num_iterations()[0], engine, check)
+                return plan, trace, recording.warnings
+    plan, recording, program = _recorded(job, strategy, detail, warm_up + measured)
+    return plan, _trace(plan, recording, program, warm_up, engine, check), recording.warnings
 
 
-def _trace(plan: Plan, warm_up: int, engine: str, check: bool) -> Trace:
-    program, table = plan.lower()
+def _recorded(job: Job, strategy: Strategy, detail: str, num_iterations: int) -> tuple[Plan, Recording, Program]:
+    """Return the recording of a job, a new one or one of its shape, and the program with this job's numbers."""
+    plan = _empty_plan(job, strategy, detail)
+    key = (job.workload, shape_of(job.cluster), strategy, detail, num_iterations)
+    return plan, *_RECORDINGS.get(key, plan, lambda empty: strategy.record(empty, num_iterations))
+
+
+def _trace(plan: Plan, recording: Recording, program: Program, warm_up: int, engine: str, check: bool) -> Trace:
     times = run_engine(program, engine=engine, check=check)
-    ends = np.array([[times.end[h] if h >= 0 else 0.0 for h in row] for row in plan.iteration_ends])
-    return Trace(program, times, table, plan.fabric, ends, warm_up)
+    ends = np.append(times.end, 0.0)[recording.iteration_ends]
+    return Trace(program, times, recording.table, plan.links, ends, warm_up)
 
 
 def simulate(
@@ -227,10 +241,10 @@ def simulate(
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     memory, caution = _checked_memory(job)
     warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
-    plan, trace = _run_trace(job, chosen, detail, engine, check)
+    plan, trace, noticed = _run_trace(job, chosen, detail, engine, check)
     per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
     return Run(
-        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *plan.warnings),
+        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *noticed),
         choose_engine(trace.program, engine), detail, price, inputs,
     )  # fmt: skip
 
@@ -280,9 +294,7 @@ def _checked_memory(job: Job) -> tuple[Memory, list[str]]:
 
 def _single_gpu_time(plan: Plan) -> float:
     """Seconds of one iteration on one GPU of the first worker class, without any communication."""
-    slowdown = plan.classes[plan.workers[0]].slowdown
-    total = sum(layer.forward_time[0] + layer.backward_time[0] for layer in plan.layers) + plan.stem_forward[0]
-    return float(total / slowdown)
+    return float(plan.times[1:, 0].sum() / plan.classes[plan.workers[0]].slowdown)
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ simulated.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +18,18 @@ from poseidon_sim.collective.messages import Expansion, Leg, Schedule, expand
 from poseidon_sim.plan.plan import Phase, Plan, PlanLayer
 from poseidon_sim.plan.record import NONE, Handles
 from poseidon_sim.plan.rounds import message_routes, send_messages
+
+
+@dataclass(frozen=True)
+class UnitPhases:
+    """Under which a plan keeps the phases of an algorithm for one byte, and how it works them out."""
+
+    algorithm: Collective
+    staged: bool
+
+    def of(self, plan: Plan) -> list[Phase]:
+        """Return the phases on the links of a plan."""
+        return unit_phases(plan, self.algorithm, self.staged)
 
 
 class Collective:
@@ -30,6 +43,12 @@ class Collective:
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     in_order: ClassVar[bool] = True
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(sorted(vars(self).items()))))
 
     def legs(self, num_ranks: int, ranks_per_node: int = 1) -> list[Leg]:
         """Return what the fluid model needs: which links carry how much, in which order."""
@@ -54,14 +73,11 @@ class Collective:
 
     def phases(self, plan: Plan, num_bytes: float, staged: bool = False) -> list[Phase]:
         """Return the fluid phases of one call with `num_bytes` per rank; `staged`: they lie on the hosts."""
-        key = (self, staged)
+        key = UnitPhases(self, staged)
         if key not in plan.known:
-            legs = self.legs(plan.num_gpus, plan.gpus_per_node) if plan.num_gpus > 1 else []
-            plan.known[key] = unit_phases(plan, legs, staged)
+            plan.known[key] = key.of(plan)
         units: list[Phase] = plan.known[key]
-        return [
-            Phase(unit.work * num_bytes, unit.latency, unit.uses, unit.rate_cap, unit.name) for unit in units
-        ]
+        return [unit._replace(work=unit.work * num_bytes) for unit in units]
 
     def network_bytes(self, num_bytes: float, cluster: Cluster) -> float:
         """Return the bytes that cross between nodes in one call, all nodes together."""
@@ -94,7 +110,8 @@ class Collective:
             return ready
         if plan.rounds:
             return _record_rounds(self, plan, num_bytes, ready, label, layer, staged)
-        return plan.collective(self.phases(plan, num_bytes, staged), ready, label=label, layer=layer)
+        phases = self.phases(plan, num_bytes, staged)
+        return plan.collective(phases, ready, label=label, layer=layer, key=UnitPhases(self, staged))
 
 
 def _record_rounds(

@@ -6,12 +6,17 @@ is charged the bytes it carries.
 Simplified: roles differ from node to node (a leaf of a tree sends once), but a node class stands for all its
 nodes, so every port is charged the mean over the nodes; and over the rounds, so a transfer beside the
 collective sees a steady flow.
+
+What links carry follows from how many ranks stand where (`Ground`) and is worked out once for it, link by link and then
+kept as the few different loads there are; how long that takes follows from the rates of one cluster (`Rates`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,186 +26,266 @@ from poseidon_sim.cluster.build import leaf_size
 from poseidon_sim.collective.messages import Leg, Round
 from poseidon_sim.plan.plan import Phase, Plan
 
+if TYPE_CHECKING:
+    from poseidon_sim.collective.base import Collective
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 _ROUNDING = 1e-12
+_PER_LEAF = ("leaf_up", "leaf_down")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Ground:
-    """What the ranks stand on, node by node whatever is folded: capacities in bytes/s by kind of link.
+    """What the ranks stand on, whatever is folded: who is where, without any rate.
 
-    Kinds are those of the fabric. GPU lanes have an instance per GPU, 'peer' two (out, in), 'socket' and
-    switches two per node, leaves one per leaf; 'pair' is every ordered pair of nodes.
+    `runs` are (nodes, hardware) in node order: nodes of equal hardware have equal links. `leaf` nodes hang under one leaf
+    switch; uplinks count when `leaves`, ordered pairs of nodes when `pairs`.
     """
 
-    num_nodes: int
+    runs: tuple[tuple[int, int], ...]
     gpus: int
-    leaf: Ints
+    leaf: int
     staged: bool
     own_peers: bool
     sockets: bool
-    capacity: dict[str, Floats]
-    curve: dict[str, tuple[tuple[float, float], ...]]
+    between: bool
+    leaves: bool
+    pairs: bool
 
-    def loads(self, each: Round) -> dict[str, tuple[Floats, Floats]]:
-        """Return (bytes per byte of buffer, messages) of one round on all instances of every kind of link."""
-        a, b, share = each.source // self.gpus, each.target // self.gpus, each.share
-        out = a != b
-        found: dict[str, tuple[Floats, Floats]] = {}
+    @property
+    def num_nodes(self) -> int:
+        return sum(count for count, _ in self.runs)
 
-        def put(kind: str, *where: tuple[Ints, npt.NDArray[np.bool_]]) -> None:
-            if kind in self.capacity:
-                size = len(self.capacity[kind])
-                index = np.concatenate([i[mask] for i, mask in where])
-                moved = np.concatenate([share[mask] for _, mask in where])
-                load = np.bincount(index, moved, size).astype(np.float64)
-                found[kind] = load, np.bincount(index, minlength=size).astype(np.float64)
 
-        cross = out & (self.leaf[a] != self.leaf[b])
-        put("nic_out", (a, out))
-        put("nic_in", (b, out))
-        put("channel", (a, out), (b, out))
-        put("leaf_up", (self.leaf[a], cross))
-        put("leaf_down", (self.leaf[b], cross))
-        put("pair", (a * self.num_nodes + b, out))
-        if self.staged:
-            put("host_memory", (a, out), (b, out), (a, ~out), (b, ~out))
-            return found
-        lanes = out if self.own_peers else np.ones_like(out)
-        put("pcie_to_host", (each.source, lanes))
-        put("pcie_to_gpu", (each.target, lanes))
-        put("peer", (each.source, ~out), (each.target + self.num_nodes * self.gpus, ~out))
-        if self.sockets:
-            half = -(-self.gpus // 2)
-            x, y = 2 * a + (each.source % self.gpus >= half), 2 * b + (each.target % self.gpus >= half)
-            put("socket", (x, ~out & (x != y)))
-            put("switch_to_host", (x, x != y))
-            put("switch_to_gpu", (y, x != y))
-        return found
+class Load(NamedTuple):
+    """The different loads on links of one kind: (D,) bytes per byte of buffer, messages, hardware (or place)."""
 
-    def seconds(self, kind: str, load: Floats, messages: Floats) -> float:
-        """Return how long the busiest instance of a kind needs."""
-        capacity = self.capacity[kind]
+    amount: Floats
+    messages: Floats
+    hardware: Ints
+
+
+class LegLoads(NamedTuple):
+    """What a leg puts on the links: by round, in total, and on the mean link per byte of work."""
+
+    rounds: tuple[dict[str, Load], ...]
+    total: dict[str, Load]
+    mean: dict[str, float]
+    work: float
+    far: int
+
+
+class Rates(NamedTuple):
+    """Capacities in bytes/s by kind of link and hardware, and the curves (flows, share of the capacity)."""
+
+    capacity: Mapping[str, Floats]
+    curve: Mapping[str, tuple[tuple[float, float], ...]]
+
+    def seconds(self, kind: str, load: Load) -> float:
+        """Return how long the busiest link of a kind needs."""
+        capacity = self.capacity[kind][load.hardware]
         if self.curve.get(kind):
             points = np.array(self.curve[kind])
-            capacity = capacity * np.interp(messages, points[:, 0], points[:, 1])
-        return float((load / capacity).max())
+            capacity = capacity * np.interp(load.messages, points[:, 0], points[:, 1])
+        return float((load.amount / capacity).max())
 
 
-def make_ground(plan: Plan, staged: bool) -> Ground:
-    """Read the capacities of every worker node off the cluster."""
-    cluster, network, host, gpus = plan.cluster, plan.cluster.network, plan.cluster.host, plan.gpus_per_node
-    groups = cluster.runs()
-    count = [group.nodes for group in groups]
-
-    def per_node(values: Sequence[float | None]) -> Floats:
-        return np.repeat([np.inf if x is None else x for x in values], count).astype(np.float64)
-
-    lanes = per_node([cluster.pcie_bandwidth(group.gpu) for group in groups])
-    peers = per_node([cluster.peer_bandwidth(group.gpu) for group in groups])
-    nodes = np.arange(cluster.nodes, dtype=np.int64)
-    leaf = nodes // leaf_size(cluster, plan.fabric.layout)
-    capacity: dict[str, Floats] = {
-        "host_memory": per_node([host.memory_bandwidth] * len(groups)),
-        "pcie_to_host": np.repeat(lanes, gpus),
-        "pcie_to_gpu": np.repeat(lanes, gpus),
-        "peer": np.tile(np.repeat(peers, gpus), 2),
-        "switch_to_host": np.repeat(lanes, 2),
-        "switch_to_gpu": np.repeat(lanes, 2),
-        "socket": np.full(2 * cluster.nodes, cluster.socket_bandwidth or np.inf),
-    }
-    curve = {}
-    if network is not None:
-        curve = {"nic_in": network.incast, "channel": host.channel_sharing}
-        ports = per_node([network.bandwidth if g.bandwidth is None else g.bandwidth for g in groups])
-        ports *= network.efficiency
-        capacity |= {"nic_out": ports, "nic_in": ports}
-        capacity["channel"] = per_node([host.channel_bandwidth] * len(groups))
-        capacity |= _shared_network(network, leaf, leaf_size(cluster, plan.fabric.layout))
-    own_peers, sockets = cluster.node.startswith("nv"), cluster.node == "pcie-tree"
-    return Ground(cluster.nodes, gpus, leaf, staged, own_peers, sockets, capacity, curve)
-
-
-def _shared_network(network: Network, leaf: Ints, per_leaf: int) -> dict[str, Floats]:
-    """Return the capacities of leaf uplinks and of pairs of nodes, where they are limited."""
-    found: dict[str, Floats] = {}
-    if network.oversubscription > 1:
-        uplink = per_leaf * network.goodput / network.oversubscription
-        found |= {kind: np.full(int(leaf[-1]) + 1, uplink) for kind in ("leaf_up", "leaf_down")}
-    if network.pair_bandwidth:
-        found["pair"] = np.array(network.pair_bandwidth, dtype=np.float64).ravel()
-    return found
-
-
-def unit_phases(plan: Plan, legs: Sequence[Leg], staged: bool) -> list[Phase]:
-    """Return the fluid phases of legs for one byte of buffer; the call's overhead stands before the first."""
-    ground = make_ground(plan, staged)
-    phases = [_phase(plan, ground, leg) for leg in legs]
+def unit_phases(plan: Plan, algorithm: Collective, staged: bool) -> list[Phase]:
+    """Return the fluid phases of an algorithm for one byte of buffer; the call's overhead stands before the first."""
+    if plan.num_gpus == 1:
+        return []
+    ground, rates = _ground_and_rates(plan, staged)
+    legs = _legs(algorithm, plan.num_gpus, plan.gpus_per_node)
+    loads = _loads(algorithm, ground)
+    phases = [_phase(plan, rates, leg, load) for leg, load in zip(legs, loads, strict=True)]
     if phases:
-        first = phases[0]
-        phases[0] = Phase(
-            first.work, first.latency + call_overhead(plan), first.uses, first.rate_cap, first.name
-        )
+        phases[0] = phases[0]._replace(latency=phases[0].latency + call_overhead(plan))
     return phases
 
 
 def call_overhead(plan: Plan) -> float:
     """Return seconds per collective call."""
-    network = plan.cluster.network
+    network = plan.hardware.network
     return network.collective_overhead if network is not None else 0.0
 
 
-def _phase(plan: Plan, ground: Ground, leg: Leg) -> Phase:
-    total: dict[str, Floats] = {}
+@lru_cache(maxsize=64)
+def _legs(algorithm: Collective, num_ranks: int, ranks_per_node: int) -> list[Leg]:
+    return algorithm.legs(num_ranks, ranks_per_node)
+
+
+@lru_cache(maxsize=64)
+def _loads(algorithm: Collective, ground: Ground) -> tuple[LegLoads, ...]:
+    legs = _legs(algorithm, ground.num_nodes * ground.gpus, ground.gpus)
+    return tuple(_leg_loads(ground, leg) for leg in legs)
+
+
+def _ground_and_rates(plan: Plan, staged: bool) -> tuple[Ground, Rates]:
+    """Read off the cluster who stands where and what every kind of hardware can do."""
+    cluster, network, host, gpus = plan.hardware, plan.hardware.network, plan.hardware.host, plan.gpus_per_node
+    hardware: dict[tuple[float, float, float], int] = {}
+    runs: list[tuple[int, int]] = []
+    for group in cluster.runs():
+        port = np.inf
+        if network is not None:
+            port = (network.bandwidth if group.bandwidth is None else group.bandwidth) * network.efficiency
+        lanes, peer = cluster.pcie_bandwidth(group.gpu), cluster.peer_bandwidth(group.gpu)
+        key = (port, np.inf if lanes is None else lanes, np.inf if peer is None else peer)
+        kind = hardware.setdefault(key, len(hardware))
+        if runs and runs[-1][1] == kind:
+            runs[-1] = (runs[-1][0] + group.nodes, kind)
+        else:
+            runs.append((group.nodes, kind))
+    ports, lanes_, peers = (np.array(column) for column in zip(*hardware, strict=True))
+    same = np.ones(len(hardware))
+    capacity = {
+        "host_memory": same * (host.memory_bandwidth or np.inf), "pcie_to_host": lanes_, "pcie_to_gpu": lanes_, "peer": peers,
+        "switch_to_host": lanes_, "switch_to_gpu": lanes_, "socket": same * (cluster.socket_bandwidth or np.inf),
+        "nic_out": ports, "nic_in": ports, "channel": same * (host.channel_bandwidth or np.inf),
+    }  # fmt: skip
+    per_leaf = leaf_size(cluster, plan.links.layout)
+    pairs = bool(network is not None and network.pair_bandwidth)
+    curve = {}
+    if network is not None:
+        curve = {"nic_in": network.incast, "channel": host.channel_sharing}
+        capacity |= _shared_network(network, per_leaf)
+    ground = Ground(
+        tuple(runs), gpus, per_leaf, staged, cluster.node.startswith("nv"), cluster.node == "pcie-tree",
+        network is not None, bool(network is not None and network.oversubscription > 1), pairs,
+    )  # fmt: skip
+    return ground, Rates(capacity, curve)
+
+
+def _shared_network(network: Network, per_leaf: int) -> dict[str, Floats]:
+    """Return the capacities of leaf uplinks and of pairs of nodes, where they are limited."""
+    found: dict[str, Floats] = {}
+    if network.oversubscription > 1:
+        uplink = per_leaf * network.goodput / network.oversubscription
+        found |= {kind: np.array([uplink]) for kind in _PER_LEAF}
+    if network.pair_bandwidth:
+        found["pair"] = np.array(network.pair_bandwidth, dtype=np.float64).ravel()
+    return found
+
+
+def _leg_loads(ground: Ground, leg: Leg) -> LegLoads:
+    amounts: dict[str, Floats] = {}
     messages: dict[str, Floats] = {}
-    seconds, work = 0.0, 0.0
+    rounds, work = [], 0.0
     for each in leg.rounds:
-        found = ground.loads(each)
-        busiest = float(np.bincount(each.source, each.share).max())
-        work += leg.repeat * busiest
-        if not leg.pipelined:
-            seconds += leg.repeat * max((ground.seconds(k, *load) for k, load in found.items()), default=0.0)
+        found = _round_loads(ground, each)
+        work += leg.repeat * float(np.bincount(each.source, each.share).max())
+        rounds.append({kind: _different(ground, kind, *load) for kind, load in found.items()})
         for kind, (load, count) in found.items():
-            total[kind] = total.get(kind, 0.0) + leg.repeat * load
+            amounts[kind] = amounts.get(kind, 0.0) + leg.repeat * load
             messages[kind] = messages.get(kind, 0.0) + count
+    total = {kind: _different(ground, kind, amounts[kind], messages[kind]) for kind in amounts}
+    mean = {kind: float(load.mean()) / work for kind, load in amounts.items() if kind != "pair" and load.any()}
+    far = sum(bool((e.source // ground.gpus != e.target // ground.gpus).any()) for e in leg.rounds) * leg.repeat
+    return LegLoads(tuple(rounds), total, mean, work, far)
+
+
+def _round_loads(ground: Ground, each: Round) -> dict[str, tuple[Floats, Floats]]:
+    """Return (bytes per byte of buffer, messages) of one round on all links of every kind.
+
+    GPU lanes have a link per GPU, 'peer' two (out, in), 'socket' and switches two per node, leaves one per leaf;
+    'pair' is every ordered pair of nodes.
+    """
+    gpus, nodes, share = ground.gpus, ground.num_nodes, each.share
+    a, b = each.source // gpus, each.target // gpus
+    out = a != b
+    found: dict[str, tuple[Floats, Floats]] = {}
+
+    def put(kind: str, size: int, *where: tuple[Ints, npt.NDArray[np.bool_]]) -> None:
+        index = np.concatenate([i[mask] for i, mask in where])
+        moved = np.concatenate([share[mask] for _, mask in where])
+        load = np.bincount(index, moved, size).astype(np.float64)
+        found[kind] = load, np.bincount(index, minlength=size).astype(np.float64)
+
+    if ground.between:
+        put("nic_out", nodes, (a, out))
+        put("nic_in", nodes, (b, out))
+        put("channel", nodes, (a, out), (b, out))
+    if ground.leaves:
+        cross, leaves = out & (a // ground.leaf != b // ground.leaf), -(-nodes // ground.leaf)
+        put("leaf_up", leaves, (a // ground.leaf, cross))
+        put("leaf_down", leaves, (b // ground.leaf, cross))
+    if ground.pairs:
+        put("pair", nodes * nodes, (a * nodes + b, out))
+    if ground.staged:
+        put("host_memory", nodes, (a, out), (b, out), (a, ~out), (b, ~out))
+        return found
+    lanes = out if ground.own_peers else np.ones_like(out)
+    put("pcie_to_host", nodes * gpus, (each.source, lanes))
+    put("pcie_to_gpu", nodes * gpus, (each.target, lanes))
+    put("peer", 2 * nodes * gpus, (each.source, ~out), (each.target + nodes * gpus, ~out))
+    if ground.sockets:
+        half = -(-gpus // 2)
+        x, y = 2 * a + (each.source % gpus >= half), 2 * b + (each.target % gpus >= half)
+        put("socket", 2 * nodes, (x, ~out & (x != y)))
+        put("switch_to_host", 2 * nodes, (x, x != y))
+        put("switch_to_gpu", 2 * nodes, (y, x != y))
+    return found
+
+
+def _different(ground: Ground, kind: str, amount: Floats, messages: Floats) -> Load:
+    """Keep one of each different (load, messages, hardware)."""
+    if kind == "pair":
+        return Load(amount, messages, np.arange(len(amount)))
+    hardware = np.zeros(1, dtype=np.int64)
+    if kind not in _PER_LEAF and len(ground.runs) > 1:
+        counts, kinds = np.array(ground.runs).T
+        per_node = np.repeat(kinds, counts)
+        hardware = np.repeat(per_node, len(amount) // ground.num_nodes)
+        if kind == "peer":
+            hardware = np.tile(np.repeat(per_node, ground.gpus), 2)
+    if len(hardware) == 1 and amount.min() == amount.max() and messages.min() == messages.max():
+        return Load(amount[:1], messages[:1], hardware)
+    rows = np.unique(np.stack([amount, messages, np.broadcast_to(hardware, amount.shape)], axis=1), axis=0)
+    return Load(rows[:, 0], rows[:, 1], rows[:, 2].astype(np.int64))
+
+
+def _phase(plan: Plan, rates: Rates, leg: Leg, loads: LegLoads) -> Phase:
+    seconds = 0.0
     if leg.pipelined:
-        seconds = max((ground.seconds(k, total[k], messages[k]) for k in total), default=0.0)
-    latency = _latency(plan, ground, leg)
+        seconds = max((rates.seconds(kind, load) for kind, load in loads.total.items()), default=0.0)
+    else:
+        for each in loads.rounds:
+            seconds += leg.repeat * max((rates.seconds(kind, load) for kind, load in each.items()), default=0.0)
+    latency = _latency(plan, leg, loads.far)
     if seconds == 0.0:  # no rate is stated for any link that it loads
         return Phase(0.0, latency, (), name=leg.name)
-    mean = {kind: float(load.mean()) / work for kind, load in total.items() if kind != "pair" and load.any()}
-    cap = work / seconds
-    free = [k for k in mean if np.isfinite(ground.capacity[k]).any()]
-    by_links = min((float(ground.capacity[k].min()) / mean[k] for k in free), default=np.inf)
-    curved = any(ground.curve.get(k) for k in mean)
+    mean, cap = loads.mean, loads.work / seconds
+    free = [k for k in mean if np.isfinite(rates.capacity[k]).any()]
+    by_links = min((float(rates.capacity[k].min()) / mean[k] for k in free), default=np.inf)
+    curved = any(rates.curve.get(k) for k in mean)
     if cap >= by_links * (1 - _ROUNDING) and not curved:
         cap = np.inf  # the links alone hold it back, and the report names them
-    return Phase(work, latency, _uses(plan, mean), cap, leg.name)
+    return Phase(loads.work, latency, _uses(plan, mean), cap, leg.name)
 
 
-def _uses(plan: Plan, mean: dict[str, float]) -> tuple[tuple[int, float], ...]:
+def _uses(plan: Plan, mean: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     """Return (link, coefficient) on every worker class, and on every type of leaf that holds workers."""
-    fabric = plan.fabric
+    links = plan.links
     leaves = sorted({plan.classes[int(c)].leaf for c in plan.workers})
     uses = [
-        (fabric.link(kind, index), coefficient)
+        (links.link(kind, index), coefficient)
         for kind, coefficient in mean.items()
-        for index in (leaves if kind.startswith("leaf") else plan.workers.tolist())
+        for index in (leaves if kind in _PER_LEAF else plan.workers.tolist())
     ]
     return tuple(use for use in uses if use[0] >= 0)
 
 
-def _latency(plan: Plan, ground: Ground, leg: Leg) -> float:
+def _latency(plan: Plan, leg: Leg, far: int) -> float:
     """Return seconds of all hops of the longest chain and of the overhead of its messages between nodes."""
-    far = (
-        sum(bool((e.source // ground.gpus != e.target // ground.gpus).any()) for e in leg.rounds) * leg.repeat
-    )
     between, inside = leg.hops or (far, leg.repeat * len(leg.rounds) - far)
-    network = plan.cluster.network
+    network, peer_latency = plan.hardware.network, plan.hardware.peer_latency
     if network is None:
-        return inside * plan.cluster.peer_latency
+        return inside * peer_latency
     overheads = between if leg.pipelined else far
-    return (
-        between * network.latency + overheads * network.message_overhead + inside * plan.cluster.peer_latency
-    )
+    return between * network.latency + overheads * network.message_overhead + inside * peer_latency
+
+
+def same_shape(before: Sequence[Phase], now: Sequence[Phase]) -> bool:
+    """Whether two lists of phases differ in nothing but their rate caps."""
+    return [each._replace(rate_cap=0.0) for each in before] == [each._replace(rate_cap=0.0) for each in now]

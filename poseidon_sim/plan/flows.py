@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,9 +12,27 @@ from poseidon_sim.cluster import Fabric
 from poseidon_sim.plan.record import NONE
 
 
-@dataclass(frozen=True, eq=False)
+class Uses(NamedTuple):
+    """(rows, widest) links (-1: none) and coefficients of some demands; `limited`: every row has a link."""
+
+    links: np.ndarray
+    coefficients: np.ndarray
+    limited: bool
+
+    @classmethod
+    def of(cls, rows: list[list[tuple[int, float]]]) -> Uses:
+        """Pad lists of (link, coefficient)."""
+        return cls(*padded(rows), all(rows))
+
+
+@dataclass(eq=False)
 class Flows:
-    """All flows between two groups of node classes: (F,) arrays and the (S, R, K) map to them (-1: none)."""
+    """All flows between two groups of node classes, sender by sender: (F,) arrays.
+
+    `row`, `column` are places in the two groups, `sender`, `receiver` the classes there, `relation` 0 or 1 (of one
+    pair of classes); `index` is the (S, R, 2) map to the flows (-1: none); `own` is (S, R): whether both are one class;
+    `queues` are the connections, once somebody asked for them.
+    """
 
     sender: np.ndarray
     receiver: np.ndarray
@@ -22,6 +42,35 @@ class Flows:
     rate_cap: np.ndarray
     fan: np.ndarray
     index: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    own: np.ndarray
+    queues: np.ndarray | None = None
+
+    def choose(self, sizes: np.ndarray, staggered: bool) -> np.ndarray:
+        """Return the flows that carry something (`sizes` is (S, R) bytes), in the order in which they are sent."""
+        order = self._staggered if staggered else self._in_order
+        moving = sizes[self.row, self.column] > 0
+        return order if moving.all() else order[moving[order]]
+
+    @cached_property
+    def nothing(self) -> np.ndarray:
+        """(S, R) zeros, to spread a number over all pairs."""
+        return np.zeros(self.own.shape)
+
+    @cached_property
+    def no_task(self) -> np.ndarray:
+        """(S, R) zeros, to spread task ids over all receivers."""
+        return np.zeros(self.own.shape, dtype=np.int64)
+
+    @cached_property
+    def _in_order(self) -> np.ndarray:
+        return np.arange(len(self.row))
+
+    @cached_property
+    def _staggered(self) -> np.ndarray:
+        """Every sender begins with its right-hand neighbour."""
+        return np.lexsort((self.relation, (self.column - self.row) % self.index.shape[1], self.row))
 
 
 def padded(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +86,7 @@ def padded(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]
 
 def flow_table(fabric: Fabric, senders: np.ndarray, receivers: np.ndarray) -> Flows:
     """Return all flows from each of `senders` to each of `receivers`, (S,) and (R,) node-class indices."""
-    found: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int, int, int]] = []
     rows: list[list[tuple[int, float]]] = []
     index = np.full((len(senders), len(receivers), 2), NONE)
     caps: list[float] = []
@@ -48,11 +97,11 @@ def flow_table(fabric: Fabric, senders: np.ndarray, receivers: np.ndarray) -> Fl
             a, b = fabric.classes[s], fabric.classes[r]
             for k, pair in enumerate(fabric.pairs(a, b)):
                 index[i, j, k] = len(rows)
-                found.append((int(s), int(r), k))
+                found.append((int(s), int(r), k, i, j))
                 rows.append(fabric.flow_uses(a, b, pair))
                 fans.append(float(pair.receivers))
                 caps.append(matrix[a.first_node][b.first_node] if matrix else np.inf)
     links, coefficients = padded(rows)
-    table = np.array(found, dtype=np.int64).reshape(-1, 3)
-    sender, receiver, relation = table.T
-    return Flows(sender, receiver, relation, links, coefficients, np.array(caps), np.array(fans), index)
+    sender, receiver, relation, row, column = np.array(found, dtype=np.int64).reshape(-1, 5).T
+    own = senders[:, None] == receivers[None, :]
+    return Flows(sender, receiver, relation, links, coefficients, np.array(caps), np.array(fans), index, row, column, own)

@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from poseidon_sim.cluster import Cluster, Fabric, Layout, Network, NodeClass
 from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.engine.program import Program
-from poseidon_sim.errors import InputError
-from poseidon_sim.plan.compute import layer_times
-from poseidon_sim.plan.flows import Flows, flow_table, padded
+from poseidon_sim.plan.flows import Flows, Uses, flow_table
 from poseidon_sim.plan.kernels import gemm_time
+from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers
 from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Recorder, TaskTable, lower
-from poseidon_sim.workload.layer import Layer, Workload
+from poseidon_sim.workload.layer import Workload
+
+__all__ = ["Phase", "Plan", "PlanLayer"]
 
 
-@dataclass(frozen=True)
-class PlanLayer:
-    """A layer with parameters as strategies see it; times of parameter-free layers after it are counted in.
-
-    `forward_time`, `backward_time` are (W,) seconds per worker node class. Bytes are what travels: gradients in
-    the precision on the wire.
-    """
-
-    index: int
-    name: str
-    layer: Layer
-    gradient_bytes: float
-    tensor_bytes: tuple[float, ...]
-    forward_time: tuple[float, ...]
-    backward_time: tuple[float, ...]
-
-    @property
-    def has_factors(self) -> bool:
-        """Whether the gradient is a sum of outer products (sufficient factors exist)."""
-        return self.layer.factor_shape is not None
-
-
-@dataclass(frozen=True)
-class Phase:
+class Phase(NamedTuple):
     """One leg of a collective: `hops` messages after one another, `work` bytes each busiest rank moves, what it loads.
 
     `uses` are (link, coefficient) for each byte of work; `latency` is the seconds of all hops together.
@@ -75,11 +52,12 @@ class Plan:
         folded: bool = True,
         rounds: bool = False,
     ) -> None:
-        self.workload, self.cluster, self.batch_size = workload, cluster, batch_size
-        self.fabric = Fabric(cluster, layout, folded)
+        self.workload, self.hardware, self.own_batch_size = workload, cluster, batch_size
+        self.links = Fabric(cluster, layout, folded)
         self.rounds = rounds
-        self.classes = self.fabric.classes
-        self.workers = self.fabric.workers
+        self.reads: set[str] = set()
+        self.classes = self.links.classes
+        self.workers = self.links.workers
         extra = [c.index for c in self.classes if not c.is_worker]
         self.servers = np.array(extra, dtype=np.int64) if extra else self.workers
         self.num_nodes = cluster.nodes
@@ -92,16 +70,56 @@ class Plan:
         self.warnings: list[str] = []
         self.carried: dict[object, Handles] = {}
         self.known: dict[object, Any] = {}  # what collectives work out once per plan
-        self.layers, self.stem_forward = _plan_layers(self)
+        self.layers = plan_layers(workload)
+        self.times = pass_times(workload, [self.classes[c] for c in self.workers], batch_size)  # (1 + 2 layers, W)
+        self.timed: list[tuple[int, int]] = []  # (first task, row of `times`) of what the layers' times decide
+        self.phased: list[tuple[int, object, int]] = []  # (task, collective, phase) of what the links' rates decide
+        self._busy: list[bool] = self.times.any(axis=1).tolist()
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
         self._queue_rows: dict[tuple[str, bytes], np.ndarray] = {}
-        self._use_rows: dict[tuple[object, bytes], tuple[np.ndarray, np.ndarray]] = {}
+        self._use_rows: dict[tuple[object, bytes], Uses] = {}
+        self._all_workers = self.workers.tobytes()
+
+    # -- what a recording may depend on ------------------------------------------------------------------------
+    # A recording serves all jobs that differ only in what was not read while it was made: see plan/recording.py.
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster with its rates; a strategy that reads it is recorded anew for every rate."""
+        self.reads.add("rates")
+        return self.hardware
+
+    @property
+    def fabric(self) -> Fabric:
+        """Links with their capacities; a strategy that reads it is recorded anew for every rate."""
+        self.reads.add("rates")
+        return self.links
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per GPU and iteration; a strategy that reads it is recorded anew for every batch."""
+        self.reads.add("batch")
+        return self.own_batch_size
+
+    def forward_time(self, layer: PlanLayer) -> np.ndarray:
+        """(W,) seconds of a layer's forward pass on each worker class (read: recorded anew for every batch)."""
+        self.reads.add("batch")
+        return np.asarray(self.times[1 + 2 * layer.index])
+
+    def backward_time(self, layer: PlanLayer) -> np.ndarray:
+        """(W,) seconds of a layer's backward pass on each worker class (read: recorded anew for every batch)."""
+        self.reads.add("batch")
+        return np.asarray(self.times[2 + 2 * layer.index])
 
     # -- figures -----------------------------------------------------------------------------------------------
 
     def batch_of(self, node_class: NodeClass) -> int:
         """Samples per GPU and iteration on nodes of this class."""
         return node_class.batch_size or self.batch_size
+
+    def class_of_node(self, node: int) -> int:
+        """Return the index of the class that holds just this node (nodes with a role have one of their own)."""
+        return self.links.class_of_node(node)
 
     @property
     def start(self) -> Handles:
@@ -117,28 +135,34 @@ class Plan:
 
     def forward(self, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Run the forward pass of one layer, or of the whole network as one task per GPU."""
-        if layer is not None:
-            seconds = np.array(layer.forward_time) + (np.array(self.stem_forward) if layer.index == 0 else 0.0)
-            return self.on_gpu("forward", seconds, after, layer=layer)
-        total = np.array(self.stem_forward) + np.sum([each.forward_time for each in self.layers], axis=0)
-        return self.on_gpu("forward", total, after)
+        return self._pass("forward", 0 if layer is None else 1 + 2 * layer.index, after, layer)
 
     def backward(self, layer: PlanLayer, after: Handles) -> Handles:
         """Run the backward pass of one layer: its gradient is ready when this ends."""
-        return self.on_gpu("backward", np.array(layer.backward_time), after, layer=layer)
+        return self._pass("backward", 2 + 2 * layer.index, after, layer)
+
+    def _pass(self, kind: str, row: int, after: Handles, layer: PlanLayer | None) -> Handles:
+        if not self._busy[row]:
+            return self.all_of(after)
+        self.timed.append((self.recorder.num_tasks, row))
+        return self._compute(kind, kind, self.times[row], after, layer, "compute")
 
     def on_gpu(
         self, kind: str, seconds: np.ndarray | float, after: Handles, *, layer: PlanLayer | None = None,
-        label: str | None = None, stream: str = "compute", slowed: bool = False,
+        label: str | None = None, stream: str = "compute",
     ) -> Handles:  # fmt: skip
         """Run `seconds` of work on every worker's GPU, in order on one stream; streams share the GPU fairly."""
-        per_class = np.broadcast_to(np.asarray(seconds, dtype=np.float64), (len(self.workers),))
-        if not per_class.any():
+        if not np.any(seconds):
             return self.all_of(after)
-        links, coefficients = self._uses(("gpu", 1.0))
+        return self._compute(kind, label or kind, seconds, after, layer, stream)
+
+    def _compute(
+        self, kind: str, label: str, seconds: np.ndarray | float, after: Handles, layer: PlanLayer | None, stream: str
+    ) -> Handles:
+        uses = self._uses(("gpu", 1.0))
         return self._record(
-            kind, label or kind, len(self.workers), after, layer=layer, node=self.workers, work=per_class, rate_cap=1.0,
-            queue=self._queues("gpu " + stream, self.workers), links=links, coefficients=coefficients,
+            kind, label, len(self.workers), after, layer=layer, node=self.workers, work=seconds, rate_cap=1.0,
+            queue=self._queues("gpu " + stream, self.workers), links=uses.links, coefficients=uses.coefficients,
         )  # fmt: skip
 
     def gemm_seconds(self, flops: float, moved_bytes: float = 0.0) -> np.ndarray:
@@ -166,25 +190,25 @@ class Plan:
         self, kind: str, lane: str, switch: str, num_bytes: float, after: Handles, layer: PlanLayer | None
     ) -> Handles:
         gpus = self.gpus_per_node
-        links, coefficients = self._uses(
+        uses = self._uses(
             (lane, 1.0), (switch, float(-(-gpus // 2))), ("host_copy", float(gpus)), ("host_memory", float(gpus))
         )
-        if num_bytes <= 0 or not (links >= 0).any(axis=1).all():
+        if num_bytes <= 0 or not uses.limited:
             return self.all_of(after)
         label = "copy to host" if kind == "copy_out" else "copy to GPU"
         return self._record(
             kind, label, len(self.workers), after, layer=layer, node=self.workers, work=num_bytes,
-            queue=self._queues(kind, self.workers), links=links, coefficients=coefficients,
+            queue=self._queues(kind, self.workers), links=uses.links, coefficients=uses.coefficients,
         )  # fmt: skip
 
     def host_sum(self, nodes: np.ndarray, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Sum `num_bytes` of gradients on the CPU of each of `nodes` (class indices); free when no rate is stated."""
-        links, coefficients = self._uses(("host_sum", 1.0), nodes=nodes)
-        if not np.any(num_bytes) or not (links >= 0).any(axis=1).all():
+        uses = self._uses(("host_sum", 1.0), nodes=nodes)
+        if not np.any(num_bytes) or not uses.limited:
             return self.all_of(after)
         return self._record(
             "host", "sum", len(nodes), after, layer=layer, node=nodes, work=num_bytes,
-            queue=self._queues("host", nodes), links=links, coefficients=coefficients,
+            queue=self._queues("host", nodes), links=uses.links, coefficients=uses.coefficients,
         )  # fmt: skip
 
     # -- the network -------------------------------------------------------------------------------------------
@@ -209,26 +233,24 @@ class Plan:
         (S, R, K) handles; entry [s, r, 0] is what a node "receives" from itself. Pass it to `arrived`.
         """
         flows = self._flow_table(senders, receivers)
-        sizes = np.broadcast_to(np.asarray(num_bytes, dtype=np.float64), (len(senders), len(receivers)))
-        ready = np.broadcast_to(after if after.ndim == 2 else after[:, None], sizes.shape)
-        out = np.full((*sizes.shape, 1 + flows.index.shape[2]), NONE)
-        out[:, :, 0] = np.where(senders[:, None] == receivers[None, :], ready, NONE)
-        s, r, k = np.nonzero((sizes > 0)[:, :, None] & (flows.index >= 0))
-        if not len(s):
-            return out
-        if turns == "staggered":
-            order = np.lexsort((k, (r - s) % len(receivers), s))
-            s, r, k = s[order], r[order], k[order]
-        rows, amounts, after_each = flows.index[s, r, k], sizes[s, r], ready[s, r]
-        send = self._send_at_once if turns == "at-once" else self._send_in_turn
-        out[s, r, k + 1] = send(flows, rows, amounts, after_each, label, layer, priority)
+        shape = flows.index.shape
+        sizes = num_bytes + flows.nothing
+        ready = after if after.ndim == 2 else after[:, None] + flows.no_task
+        out = np.empty((shape[0], shape[1], 1 + shape[2]), dtype=np.int64)
+        out[:, :, 0] = np.where(flows.own, ready, NONE)
+        chosen = flows.choose(sizes, staggered=turns == "staggered")
+        out[:, :, 1:] = NONE
+        if len(chosen):
+            send = self._send_at_once if turns == "at-once" else self._send_in_turn
+            s, r = flows.row[chosen], flows.column[chosen]
+            out[s, r, flows.relation[chosen] + 1] = send(flows, chosen, sizes[s, r], ready[s, r], label, layer, priority)
         return out
 
     def _send_at_once(
         self, flows: Flows, rows: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
         layer: PlanLayer | None, priority: float,
     ) -> Handles:  # fmt: skip
-        network, channels = self._network, self.cluster.host.channels
+        network, channels = self._network, self.hardware.host.channels
         if channels is not None:
             queue = self._queues("channel", flows.sender[rows], channels)
         else:
@@ -247,7 +269,7 @@ class Plan:
         network = self._network
         fan = flows.fan[rows]
         coefficients = flows.coefficients[rows] / fan[:, None]
-        buffered = np.minimum(sizes, self.cluster.host.send_buffer or 0.0)
+        buffered = np.minimum(sizes, self.hardware.host.send_buffer or 0.0)
         common: dict[str, Any] = {
             "layer": layer, "node": flows.sender[rows], "peer": flows.receiver[rows], "rate_cap": flows.rate_cap[rows],
             "links": flows.links[rows], "coefficients": coefficients, "priority": priority,
@@ -265,12 +287,15 @@ class Plan:
 
     @property
     def _network(self) -> Network:
-        assert self.cluster.network is not None  # a Cluster of several nodes always has one
-        return self.cluster.network
+        assert self.hardware.network is not None  # a Cluster of several nodes always has one
+        return self.hardware.network
 
     def _connections(self, flows: Flows, rows: np.ndarray) -> np.ndarray:
-        keys = zip(flows.sender[rows], flows.receiver[rows], flows.relation[rows], strict=True)
-        return np.array([self.recorder.queue(("connection", int(s), int(r), int(k))) for s, r, k in keys])
+        if flows.queues is None:
+            keys = zip(flows.sender.tolist(), flows.receiver.tolist(), flows.relation.tolist(), strict=True)
+            flows.queues = np.array([self.recorder.queue(("connection", *key)) for key in keys])
+        queues: np.ndarray = flows.queues[rows]
+        return queues
 
     def pause(self, seconds: float, after: Handles, label: str) -> Handles:
         """Let `seconds` pass on every worker node (the overhead of a collective call)."""
@@ -278,22 +303,33 @@ class Plan:
 
     def arrived(self, sent: Handles) -> Handles:
         """Join an (S, R, K) result of `send` over its senders: (R,) handles, true when a receiver has all of it."""
-        return self.all_of(np.moveaxis(sent, 1, 0).reshape(sent.shape[1], -1))
+        return self.all_of(sent.transpose(1, 0, 2).reshape(sent.shape[1], -1))
 
     def collective(
         self, phases: Sequence[Phase], after: Handles, *, label: str, layer: PlanLayer | None = None,
-        channel: object = "collective", priority: float = 0.0, kind: str = "collective",
+        channel: object = "collective", priority: float = 0.0, kind: str = "collective", key: object = None,
     ) -> Handles:  # fmt: skip
-        """Run a collective over all workers, one fluid task per phase, one collective at a time on its channel."""
+        """Run a collective over all workers, one fluid task per phase, one collective at a time on its channel.
+
+        `key` is under which `known` keeps the phases for one byte, so that their rates can be worked out anew.
+        """
         ready = self.everyone(after)[:1]
-        for phase in phases:
-            links, coefficients = padded([merge_uses(list(phase.uses))])
+        queue = self.recorder.queue(("channel", channel))
+        for index, phase in enumerate(phases):
+            self.phased.append((self.recorder.num_tasks, key, index))
+            links, coefficients, _ = self._phase_uses(phase.uses)
             ready = self._record(
-                kind, f"{label} {phase.name}".strip(), 1, ready, layer=layer, work=phase.work, latency=phase.latency,
-                rate_cap=phase.rate_cap, queue=self.recorder.queue(("channel", channel)), links=links,
-                coefficients=coefficients, priority=priority,
+                kind, f"{label} {phase.name}" if phase.name else label, 1, ready, layer=layer, work=phase.work,
+                latency=phase.latency, rate_cap=phase.rate_cap, queue=queue, links=links, coefficients=coefficients,
+                priority=priority,
             )  # fmt: skip
         return np.repeat(ready, len(self.workers))
+
+    def _phase_uses(self, uses: tuple[tuple[int, float], ...]) -> Uses:
+        key = (uses, b"")
+        if key not in self._use_rows:
+            self._use_rows[key] = Uses.of([merge_uses(list(uses))])
+        return self._use_rows[key]
 
     # -- joins -------------------------------------------------------------------------------------------------
 
@@ -302,6 +338,8 @@ class Plan:
         if len(handles) == 1 and handles[0].ndim == 1:
             return handles[0]
         rows = len(handles[0])
+        if rows == 1:
+            return self._all_of_one(handles, needed)
         after = np.concatenate([h.reshape(rows, -1) for h in handles], axis=1)
         after = np.sort(after, axis=1)
         after[:, 1:][after[:, 1:] == after[:, :-1]] = NONE
@@ -310,6 +348,14 @@ class Plan:
             alone: Handles = after.max(axis=1)
             return alone
         return self._record("join", "join", rows, after, needed=needed)
+
+    def _all_of_one(self, handles: tuple[Handles, ...], needed: int | None) -> Handles:
+        """Join handles of one row: what `all_of` does, at the price of a small set."""
+        found = {handle for each in handles for handle in each.ravel().tolist()}
+        found.discard(-1)
+        if needed is None and len(found) <= 1:
+            return np.array(list(found) or [-1])
+        return self._record("join", "join", 1, np.array([sorted(found)]), needed=needed)
 
     def everyone(self, handles: Handles) -> Handles:
         """Join over all rows: true for each worker when it is true for every worker."""
@@ -322,64 +368,41 @@ class Plan:
     def lower(self) -> tuple[Program, TaskTable]:
         """Turn what was recorded into the engine's arrays."""
         names = tuple(each.name for each in self.layers)
-        return lower(self.recorder, self.fabric.capacities, self.fabric.curves, names)
+        return lower(self.recorder, self.links.capacities, self.links.curves, names)
 
     def _record(
-        self, kind: str, label: str, size: int, after: Handles, *, layer: PlanLayer | None = None, **columns: object
+        self, kind: str, label: str, size: int, after: Handles, *, layer: PlanLayer | None = None, **columns: Any
     ) -> Handles:
-        code, text = KIND[kind], self.recorder.label(label)
+        if size == 1:
+            for name, value in columns.items():
+                if type(value) is np.ndarray and name not in _ROWS:
+                    columns[name] = value.item()
         index = layer.index if layer is not None else -1
-        block = Block(size, code, text, after=after, layer=index, iteration=self.iteration, **columns)  # type: ignore[arg-type]
-        return self.recorder.add(block)
+        recorder = self.recorder
+        block = Block(size, KIND[kind], recorder.label(label), after, layer=index, iteration=self.iteration, **columns)
+        return recorder.add(block)
 
     def _queues(self, kind: str, nodes: np.ndarray, slots: int = 1) -> np.ndarray:
-        key = (kind, nodes.tobytes())
+        key = (kind, self._all_workers if nodes is self.workers else nodes.tobytes())
         if key not in self._queue_rows:
             self._queue_rows[key] = np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes], dtype=np.int64)
         return self._queue_rows[key]
 
-    def _uses(self, *demands: tuple[str, float], nodes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return padded (links, coefficients) of per-node demands (kind of link, coefficient); the workers' by default."""
-        where = self.workers if nodes is None else nodes
-        key = (demands, where.tobytes())
+    def _uses(self, *demands: tuple[str, float], nodes: np.ndarray | None = None) -> Uses:
+        """Return what per-node demands (kind of link, coefficient) use; the workers' by default."""
+        key = (demands, self._all_workers if nodes is None else nodes.tobytes())
         if key not in self._use_rows:
-            rows = [merge_uses([(self.fabric.link(kind, int(c)), x) for kind, x in demands]) for c in where]
-            self._use_rows[key] = padded(rows)
+            where = self.workers if nodes is None else nodes
+            rows = [merge_uses([(self.links.link(kind, int(c)), x) for kind, x in demands]) for c in where]
+            self._use_rows[key] = Uses.of(rows)
         return self._use_rows[key]
 
     def _flow_table(self, senders: np.ndarray, receivers: np.ndarray) -> Flows:
         key = (senders.tobytes(), receivers.tobytes())
         if key not in self._flows:
-            self._flows[key] = flow_table(self.fabric, senders, receivers)
+            self._flows[key] = flow_table(self.links, senders, receivers)
         return self._flows[key]
 
 
-def _plan_layers(plan: Plan) -> tuple[tuple[PlanLayer, ...], tuple[float, ...]]:
-    """Layers with parameters, with the times of parameter-free ones counted to the layer before them."""
-    workload = plan.workload
-    cached: dict[tuple[object, int], np.ndarray] = {}
-    times = []
-    for c in plan.workers:
-        node_class = plan.classes[c]
-        key = (id(node_class.gpu), plan.batch_of(node_class))
-        if key not in cached:
-            cached[key] = layer_times(workload, node_class.gpu, plan.batch_of(node_class))
-        times.append(cached[key] * node_class.slowdown)
-    stacked = np.stack(times)  # (W, L, 2)
-    owners = [i for i, each in enumerate(workload.layers) if each.gradient_bytes(workload.element_bytes) > 0]
-    if not owners:
-        raise InputError(f"model {workload.name!r} has no layer with parameters, so there is nothing to synchronise")
-    ends = [*owners[1:], len(workload.layers)]
-    layers = []
-    for index, (first, last) in enumerate(zip(owners, ends, strict=True)):
-        layer = workload.layers[first]
-        both = stacked[:, first:last, :].sum(axis=1)
-        if index == 0:
-            both[:, 1] += stacked[:, :first, 1].sum(axis=1)
-        layers.append(PlanLayer(
-            index=index, name=layer.name, layer=layer, gradient_bytes=layer.gradient_bytes(workload.element_bytes),
-            tensor_bytes=layer.tensor_bytes(workload.element_bytes), forward_time=tuple(both[:, 0].tolist()),
-            backward_time=tuple(both[:, 1].tolist()),
-        ))  # fmt: skip
-    stem = stacked[:, : owners[0], 0].sum(axis=1)
-    return tuple(layers), tuple(stem.tolist())
+#: columns of a block that are arrays even for one task
+_ROWS = ("links", "coefficients")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,27 +44,29 @@ class TaskTable:
         return f"{label} {self.layer_names[layer]}" if layer >= 0 else label
 
 
-@dataclass
-class Block:
-    """Some tasks recorded at once; every field is a scalar or an array over the block's `size` tasks."""
+class Block(NamedTuple):
+    """Some tasks recorded at once; every column is a number or an array over the block's `size` tasks.
+
+    `after`, `links` and `coefficients` are arrays of `size` rows (padded with -1), or None.
+    """
 
     size: int
     kind: int
     label: int
     after: Handles | None = None
-    work: object = 0.0
-    latency: object = 0.0
-    delay: object = 0.0
-    rate_cap: object = np.inf
-    weight: object = 1.0
-    priority: object = 0.0
-    queue: object = -1
-    needed: object = None
+    work: Any = 0.0
+    latency: Any = 0.0
+    delay: Any = 0.0
+    rate_cap: Any = np.inf
+    weight: Any = 1.0
+    priority: Any = 0.0
+    queue: Any = -1
+    needed: int | None = None
     links: npt.NDArray[np.int64] | None = None
     coefficients: npt.NDArray[np.float64] | None = None
-    layer: object = -1
-    node: object = -1
-    peer: object = -1
+    layer: int = -1
+    node: Any = -1
+    peer: Any = -1
     iteration: int = 0
 
 
@@ -76,7 +77,6 @@ class Recorder:
     blocks: list[Block] = field(default_factory=list)
     num_tasks: int = 0
     slots: list[int] = field(default_factory=list)
-    queue_names: list[str] = field(default_factory=list)
     queues: dict[object, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
 
@@ -88,15 +88,14 @@ class Recorder:
         if key not in self.queues:
             self.queues[key] = len(self.slots)
             self.slots.append(slots)
-            self.queue_names.append(str(key))
         return self.queues[key]
 
     def add(self, block: Block) -> Handles:
         """Append a block and return the handles (task ids) of its tasks, in order."""
-        handles = np.arange(self.num_tasks, self.num_tasks + block.size, dtype=np.int64)
+        first = self.num_tasks
         self.blocks.append(block)
-        self.num_tasks += block.size
-        return handles
+        self.num_tasks = first + block.size
+        return np.arange(first, self.num_tasks)
 
 
 def lower(
@@ -106,32 +105,22 @@ def lower(
     layer_names: tuple[str, ...],
 ) -> tuple[Program, TaskTable]:
     """Turn recorded blocks into the engine's arrays and the table that says what each task means."""
-    blocks = recorder.blocks
+    columns = dict(zip(Block._fields, zip(*recorder.blocks, strict=True), strict=True))
+    if not recorder.blocks:
+        columns = {name: () for name in Block._fields}
+    sizes = np.array(columns["size"], dtype=np.int64)
+    total = recorder.num_tasks
 
     def column(name: str, dtype: type) -> npt.NDArray[Any]:
-        if not blocks:
-            return np.zeros(0, dtype=dtype)
-        out: npt.NDArray[Any] = np.empty(recorder.num_tasks, dtype=dtype)
-        at = 0
-        for block in blocks:
-            out[at : at + block.size] = getattr(block, name)
-            at += block.size
-        return out
+        return _column(columns[name], sizes, total, dtype)
 
-    after = [_two_dimensional(b.after, b.size) for b in blocks]
-    dep, dep_count = _ragged(after, None)
-    dep_sorted = dep.astype(np.int64)
-    links = [_two_dimensional(b.links, b.size) for b in blocks]
-    use_link, use_count = _ragged(links, None)
-    coefficient, _ = _ragged([_coefficients(b) for b in blocks], links)
-    needed = dep_count.copy()
-    at = 0
-    for block in blocks:
-        if block.needed is not None:
-            needed[at : at + block.size] = np.minimum(np.asarray(block.needed), dep_count[at : at + block.size])
-        at += block.size
-    points = [curves.get(link, ()) for link in range(len(capacities))]
-    flat = [point for row in points for point in row]
+    dep, dep_count = _ragged(columns["after"], columns["after"], sizes, total)
+    use_link, use_count = _ragged(columns["links"], columns["links"], sizes, total)
+    coefficient, _ = _ragged(columns["coefficients"], columns["links"], sizes, total)
+    needed = dep_count
+    if any(each is not None for each in columns["needed"]):
+        most = np.repeat([total if each is None else each for each in columns["needed"]], sizes)
+        needed = np.minimum(dep_count, most)
     program = Program(
         work=column("work", np.float64),
         latency=column("latency", np.float64),
@@ -142,15 +131,12 @@ def lower(
         queue=column("queue", np.int64),
         needed=needed,
         dep_ptr=_pointers(dep_count),
-        dep=dep_sorted,
+        dep=dep.astype(np.int64, copy=False),
         use_ptr=_pointers(use_count),
-        use_link=use_link.astype(np.int64),
-        use_coefficient=coefficient.astype(np.float64),
-        capacity=np.asarray(capacities, dtype=np.float64),
-        curve_ptr=_pointers(np.array([len(row) for row in points], dtype=np.int64)),
-        curve_flows=np.array([p[0] for p in flat], dtype=np.float64),
-        curve_capacity=np.array([p[1] for p in flat], dtype=np.float64),
-        queue_slots=np.asarray(recorder.slots, dtype=np.int64),
+        use_link=use_link.astype(np.int64, copy=False),
+        use_coefficient=coefficient.astype(np.float64, copy=False),
+        queue_slots=np.array(recorder.slots, dtype=np.int64),
+        **link_arrays(capacities, curves),
     )
     table = TaskTable(
         kind=column("kind", np.int8),
@@ -165,30 +151,65 @@ def lower(
     return program, table
 
 
+def link_arrays(
+    capacities: list[float], curves: dict[int, tuple[tuple[float, float], ...]]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of a Program that tell its links."""
+    points = [curves.get(link, ()) for link in range(len(capacities))] if curves else [()] * len(capacities)
+    flat = [point for row in points for point in row]
+    return {
+        "capacity": np.array(capacities, dtype=np.float64),
+        "curve_ptr": _pointers(np.array([len(row) for row in points], dtype=np.int64)),
+        "curve_flows": np.array([p[0] for p in flat], dtype=np.float64),
+        "curve_capacity": np.array([p[1] for p in flat], dtype=np.float64),
+    }
+
+
 def _pointers(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
+    out = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
 
 
-def _two_dimensional(rows: npt.NDArray[np.int64] | None, size: int) -> npt.NDArray[np.int64]:
-    if rows is None:
-        return np.full((size, 0), NONE)
-    return rows.reshape(size, -1)
-
-
-def _coefficients(block: Block) -> npt.NDArray[np.float64]:
-    if block.links is None or block.coefficients is None:
-        return np.zeros((block.size, 0))
-    return np.broadcast_to(block.coefficients, block.links.shape).reshape(block.size, -1)
+def _column(values: tuple[Any, ...], sizes: npt.NDArray[np.int64], total: int, dtype: type) -> npt.NDArray[Any]:
+    """Spread one column of all blocks over their tasks; a block's entry is a number or an array."""
+    arrays = [i for i, each in enumerate(values) if type(each) is np.ndarray]
+    if not arrays:
+        return np.repeat(np.array(values, dtype=dtype), sizes)
+    plain: list[Any] = list(values)
+    for i in arrays:
+        plain[i] = 0
+    out = np.repeat(np.array(plain, dtype=dtype), sizes)
+    ends = np.cumsum(sizes)
+    for i, first, last in zip(arrays, (ends - sizes)[arrays].tolist(), ends[arrays].tolist(), strict=True):
+        out[first:last] = values[i]
+    return out
 
 
 def _ragged(
-    rows: Sequence[npt.NDArray[Any]],
-    masks: list[npt.NDArray[np.int64]] | None,
+    rows: tuple[npt.NDArray[Any] | None, ...],
+    masks: tuple[npt.NDArray[np.int64] | None, ...],
+    sizes: npt.NDArray[np.int64],
+    total: int,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Flatten padded 2-D blocks, leaving out entries whose mask (by default the entry itself) is -1."""
-    if not rows:
-        return np.zeros(0), np.zeros(0, dtype=np.int64)
-    kept = [(mask >= 0) for mask in (masks if masks is not None else rows)]
-    flat = np.concatenate([row[keep] for row, keep in zip(rows, kept, strict=True)])
-    counts = np.concatenate([keep.sum(axis=1) for keep in kept]).astype(np.int64)
-    return flat, counts
+    """Flatten padded rows of all blocks, leaving out entries whose mask is -1; and count what each task keeps."""
+    here = [i for i, each in enumerate(masks) if each is not None and each.size]
+    if not here:
+        return np.zeros(0), np.zeros(total, dtype=np.int64)
+    mask = np.concatenate([masks[i].ravel() for i in here])  # type: ignore[union-attr]
+    widths = np.zeros(len(sizes), dtype=np.int64)
+    widths[here] = [masks[i].size for i in here]  # type: ignore[union-attr]
+    widths //= np.maximum(sizes, 1)
+    flat = mask
+    if rows is not masks:
+        flat = np.concatenate([_spread(rows[i], masks[i].shape) for i in here])  # type: ignore[union-attr]
+    keep = mask >= 0
+    owner = np.repeat(np.arange(total), np.repeat(widths, sizes))
+    if keep.all():
+        return flat, np.bincount(owner, minlength=total)
+    return flat[keep], np.bincount(owner[keep], minlength=total)
+
+
+def _spread(row: npt.NDArray[Any] | None, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    assert row is not None  # links never come without coefficients
+    return row.ravel() if row.shape == shape else np.broadcast_to(row, shape).ravel()

@@ -17,6 +17,7 @@ from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass
 from poseidon_sim.strategy.parameter_server import ParameterServer
+from poseidon_sim.workload.layer import Workload
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,23 @@ class Adam(Strategy):
 
     overlap: bool = True
 
-    def owners(self, job: Job) -> dict[str, int]:
+    def owners(self, workload: Workload, nodes: int) -> dict[str, int]:
         """Return the node that owns each layer with factors."""
-        names = [layer.name for layer in job.workload.layers if layer.factor_shape is not None]
-        return {name: index % job.cluster.nodes for index, name in enumerate(names)}
+        names = [layer.name for layer in workload.layers if layer.factor_shape is not None]
+        return {name: index % nodes for index, name in enumerate(names)}
 
     def layout(self, job: Job) -> Layout:
-        return Layout(roles={node: f"owner {node}" for node in self.owners(job).values()})
+        return Layout(roles={node: f"owner {node}" for node in self.owners(job.workload, job.cluster.nodes).values()})
 
     def validate(self, job: Job) -> Iterator[str]:
-        if not self.owners(job):
+        if not self.owners(job.workload, job.cluster.nodes):
             yield f"model {job.workload.name!r} has no linear layer: adam is the same as parameter-server"
         if job.cluster.nodes == 1:
             yield "one node: adam moves nothing over the network"
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         gradients, ready = backward_pass(plan, start, self.overlap)
-        owners = self.owners(Job.of(plan))
+        owners = self.owners(plan.workload, plan.num_nodes)
         synced = [self.sync(plan, layer, gradient, owners.get(layer.name)) for layer, gradient in gradients]
         return plan.all_of(ready, *synced)
 
@@ -59,7 +60,7 @@ class Adam(Strategy):
         if owner is None:
             return ParameterServer().sync(plan, layer, ready)
         own = layer.layer.factor_bytes(plan.batch_size, plan.workload.element_bytes)
-        at_owner = (plan.workers == plan.fabric.class_of_node(owner)).astype(float)
+        at_owner = (plan.workers == plan.class_of_node(owner)).astype(float)
         on_host = plan.copy_to_host(own, after=ready, layer=layer)
         factors = np.tile(own * plan.gpus_per_node * at_owner, (len(plan.workers), 1))
         pushed = plan.send(plan.workers, plan.workers, factors, after=on_host, label="factors", layer=layer)

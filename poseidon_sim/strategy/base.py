@@ -22,11 +22,6 @@ class Job:
     cluster: Cluster
     batch_size: int
 
-    @classmethod
-    def of(cls, plan: Plan) -> Job:
-        """Return the job that a plan records."""
-        return cls(plan.workload, plan.cluster, plan.batch_size)
-
 
 @dataclass(frozen=True)
 class Strategy:

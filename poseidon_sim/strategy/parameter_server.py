@@ -19,6 +19,7 @@ from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require, require_choices
 from poseidon_sim.strategy.server_order import blocking_exchange, fetching_iteration
 from poseidon_sim.strategy.server_placement import Placement
+from poseidon_sim.workload.layer import Workload
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,16 @@ class ParameterServer(Strategy):
     def _copies(self, gpus_per_node: int) -> int:
         return 1 if self.aggregate else gpus_per_node
 
-    def placed(self, job: Job) -> Placement:
+    def placed(self, workload: Workload, nodes: int) -> Placement:
         """Return which server holds what."""
-        first = 0 if self.servers == "colocated" else job.cluster.nodes
-        return Placement(self.placement, self.num_servers(job), first, self.pair_size, job.workload)
+        first, servers = (0, nodes) if self.servers == "colocated" else (nodes, int(self.servers))
+        return Placement(self.placement, servers, first, self.pair_size, workload)
 
     def layout(self, job: Job) -> Layout:
         extra = 0 if self.servers == "colocated" else int(self.servers)
         if self.sending == "same-order":  # the order tells servers apart
             return Layout(extra_nodes=extra, roles={node: node for node in range(job.cluster.nodes + extra)})
-        return Layout(extra_nodes=extra, roles=self.placed(job).roles())
+        return Layout(extra_nodes=extra, roles=self.placed(job.workload, job.cluster.nodes).roles())
 
     def validate(self, job: Job) -> Iterator[str]:
         whole = isinstance(self.servers, int) and not isinstance(self.servers, bool)
@@ -102,7 +103,7 @@ class ParameterServer(Strategy):
 
     def pieces(self, plan: Plan, size: float) -> list[float]:
         """Return the bytes of each part of a tensor that follows its own way to the servers and back."""
-        return self.placed(Job.of(plan)).pieces(size)
+        return self.placed(plan.workload, plan.num_nodes).pieces(size)
 
     def sync(self, plan: Plan, layer: PlanLayer, ready: Handles, num_bytes: float | None = None) -> Handles:
         """Record push, sum and pull of one layer (of `num_bytes` if its gradient travels in another form)."""
@@ -140,7 +141,7 @@ class ParameterServer(Strategy):
 
     def shares(self, plan: Plan, layer: PlanLayer, size: float) -> np.ndarray:
         """Return (W, S) bytes of `size` that each server class's node holds."""
-        return np.tile(self.placed(Job.of(plan)).row(plan, layer, size), (len(plan.workers), 1))
+        return np.tile(self.placed(plan.workload, plan.num_nodes).row(plan, layer, size), (len(plan.workers), 1))
 
     def network_bytes(self, job: Job) -> float:
         """2 x gradient bytes x (workers x (servers - 1) / servers) when colocated and even; else counted by placement."""

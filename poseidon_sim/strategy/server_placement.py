@@ -47,7 +47,7 @@ class Placement:
         row = np.zeros(len(plan.servers))
         position = {int(c): i for i, c in enumerate(plan.servers)}
         for server, share in self._dealt()[layer.name].items():
-            row[position[plan.fabric.class_of_node(self.first_node + server)]] += share * size
+            row[position[plan.class_of_node(self.first_node + server)]] += share * size
         return row
 
     def _dealt(self) -> dict[str, dict[int, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
@@ -92,6 +93,18 @@ class Workload:
     element_bytes: int = 4
     optimizer_bytes: float = 4.0
     notes: tuple[str, ...] = field(default=())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the hash out: another process hashes text otherwise."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
+    @cached_property
+    def _hash(self) -> int:
+        """The hash, worked out once: caches look networks of hundreds of layers up."""
+        return hash((self.name, self.layers, self.single_gpu_throughput, self.precision, self.element_bytes))
 
     @property
     def parameters(self) -> int:

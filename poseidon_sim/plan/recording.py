@@ -1,0 +1,107 @@
+"""A recorded plan as arrays, and the same recording for other jobs of its shape.
+
+Recording an iteration costs more than running it, and most jobs of a sweep differ only in numbers: a link's rate, the time
+of a layer. A recording says which figures the strategy read while it was made. A job that differs from it only in figures that were
+not read has the same tasks; the numbers that depend on those figures (times of layers, capacities of links, rate caps of
+collectives) are worked out for the job by the same code and written into the arrays. What cannot be so is recorded anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from poseidon_sim.cluster import Cluster
+from poseidon_sim.engine.program import Program
+from poseidon_sim.plan.plan import Plan
+from poseidon_sim.plan.record import TaskTable, link_arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What a plan recorded. `iteration_ends` is (iterations, W) task ids, -1 for none; `carried`: work is handed on."""
+
+    program: Program
+    table: TaskTable
+    iteration_ends: npt.NDArray[np.int64]
+    carried: bool
+    warnings: tuple[str, ...]
+    reads: frozenset[str]
+    busy: npt.NDArray[np.bool_]
+    timed: npt.NDArray[np.int64]
+    phased: tuple[tuple[int, object, int], ...]
+    phases: dict[object, list[object]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Recording:
+        """Turn what a plan recorded into arrays."""
+        program, table = plan.lower()
+        phases = {key: plan.known[key] for _, key, _ in plan.phased if key is not None}
+        return cls(
+            program, table, np.array(plan.iteration_ends), bool(plan.carried), tuple(plan.warnings), frozenset(plan.reads),
+            plan.times != 0, np.array(plan.timed, dtype=np.int64).reshape(-1, 2), tuple(plan.phased), phases,
+        )  # fmt: skip
+
+    def for_job(self, plan: Plan) -> Program | None:
+        """Return the program of another job, given its plan with nothing recorded; None when its tasks would differ."""
+        if not np.array_equal(plan.times != 0, self.busy) or len(plan.links.capacities) != self.program.num_links:
+            return None
+        if any(key is None for _, key, _ in self.phased):
+            return None
+        work, cap = self.program.work, self.program.rate_cap
+        if len(self.timed):
+            work = work.copy()
+            first, row = self.timed.T
+            work[first[:, None] + np.arange(len(plan.workers))] = plan.times[row]
+        if self.phased:
+            units = {key: key.of(plan) for key in self.phases}  # type: ignore[attr-defined]
+            for key, now in units.items():
+                if [x._replace(rate_cap=0.0) for x in now] != [x._replace(rate_cap=0.0) for x in self.phases[key]]:  # type: ignore[attr-defined]
+                    return None
+            cap = cap.copy()
+            cap[[task for task, _, _ in self.phased]] = [units[key][index].rate_cap for _, key, index in self.phased]
+        arrays = link_arrays(plan.links.capacities, plan.links.curves)
+        return replace(self.program, work=work, rate_cap=cap, **arrays)
+
+
+def shape_of(cluster: Cluster) -> Cluster:
+    """Return the cluster without the rate of its network: clusters of one shape have the same tasks."""
+    network = cluster.network
+    return cluster if network is None else replace(cluster, network=replace(network, bandwidth=1.0, efficiency=1.0))
+
+
+class Recordings:
+    """The recordings of late, by shape of the job; the one used longest ago goes first."""
+
+    def __init__(self, most: int = 256, most_tasks: int = 2_000_000) -> None:
+        self.most, self.most_tasks = most, most_tasks
+        self._kept: OrderedDict[Hashable, Recording] = OrderedDict()
+
+    def get(self, key: Hashable, plan: Plan, record: Callable[[Plan], None]) -> tuple[Recording, Program]:
+        """Return the recording and the program of the job that `plan` (still empty) stands for.
+
+        `key` is everything that the tasks depend on but the batch and the network's rate.
+        """
+        exact = (key, plan.hardware, plan.own_batch_size)
+        for each in (key, (key, plan.own_batch_size), exact):
+            found = self._kept.get(each)
+            program = found.for_job(plan) if found is not None else None
+            if found is not None and program is not None:
+                self._kept.move_to_end(each)
+                return found, program
+        record(plan)
+        made = Recording.of(plan)
+        where = exact if "rates" in made.reads else (key, plan.own_batch_size) if "batch" in made.reads else key
+        self._keep(where, made)
+        return made, made.program
+
+    def _keep(self, key: Hashable, made: Recording) -> None:
+        if made.program.num_tasks > self.most_tasks // 10:
+            return
+        self._kept[key] = made
+        while len(self._kept) > self.most or sum(x.program.num_tasks for x in self._kept.values()) > self.most_tasks:
+            self._kept.popitem(last=False)
