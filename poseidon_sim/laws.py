@@ -46,7 +46,7 @@ def check_strategy(strategy: Strategy, nodes: Sequence[int] = (1, 2, 3, 5, 8), w
         _complete(strategy, Job(model, cluster, 4))
         _traffic(run)
         _bound(run)
-        _same("the same input twice", run.step_time, simulate(model, cluster, strategy, batch_size=4).step_time, 0.0)
+        _same("the same input twice", run.step_time, simulate(model, cluster, strategy, batch_size=4, engine=run.engine).step_time, 0.0)
         _same("folded and unfolded", run.step_time, simulate(model, cluster, strategy, batch_size=4, detail="nodes").step_time)
         _rates(strategy, model, cluster)
         _relabel(strategy, model, cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from poseidon_sim.cluster import Cluster
-from poseidon_sim.engine import Program, choose_engine
+from poseidon_sim.engine import choose_engine, make_program
 from poseidon_sim.engine import run as run_engine
 from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
 from poseidon_sim.metrics import (
@@ -26,7 +27,7 @@ from poseidon_sim.metrics import (
 )
 from poseidon_sim.metrics.critical_path import path_tasks
 from poseidon_sim.plan.plan import Plan
-from poseidon_sim.plan.recording import Recording, Recordings, shape_of
+from poseidon_sim.plan.recording import Recordings, shape_of
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
@@ -167,37 +168,56 @@ def _empty_plan(job: Job, strategy: Strategy, detail: str) -> Plan:
     return Plan(job.workload, job.cluster, job.batch_size, strategy.layout(job), folded=folded, rounds=rounds)
 
 
+def settled_engine() -> str:
+    """Load the engine that many runs in a row should share and return its name: the compiled one where there is one.
+
+    Rows of a sweep then have the same bits whoever ran them, and worker processes that fork begin with it loaded.
+    """
+    if importlib.util.find_spec("numba") is None:
+        return "reference"
+    run_engine(make_program([1.0], rate_cap=1.0), engine="fast")
+    return "fast"
+
+
 _RECORDINGS = Recordings()
 
 
-def _run_trace(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> tuple[Plan, Trace, tuple[str, ...]]:
-    """Record and run as many iterations as the steady state needs; also return the warnings of recording.
+@dataclass(frozen=True, eq=False)
+class _Ran:
+    """A job that ran: its plan (empty), what happened, the engine, and the warnings of recording."""
+
+    plan: Plan
+    trace: Trace
+    engine: str
+    warnings: tuple[str, ...]
+
+
+def _run_job(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> _Ran:
+    """Record and run as many iterations as the steady state needs.
 
     A synchronous iteration that leaves nothing behind (nothing handed on, no task after the end of any worker's)
     repeats itself exactly, so one is enough; otherwise warm-up iterations come first.
     """
     warm_up, measured = strategy.num_iterations()
-    if strategy.iteration_staleness == 0:
-        plan, recording, program = _recorded(job, strategy, detail, 1)
-        if not recording.carried:
-            trace = _trace(plan, recording, program, 0, engine, check)
-            if trace.times.makespan <= trace.iteration_ends[-1].min():
-                return plan, trace, recording.warnings
-    plan, recording, program = _recorded(job, strategy, detail, warm_up + measured)
-    return plan, _trace(plan, recording, program, warm_up, engine, check), recording.warnings
-
-
-def _recorded(job: Job, strategy: Strategy, detail: str, num_iterations: int) -> tuple[Plan, Recording, Program]:
-    """Return the recording of a job, a new one or one of its shape, and the program with this job's numbers."""
     plan = _empty_plan(job, strategy, detail)
-    key = (job.workload, shape_of(job.cluster), strategy, detail, num_iterations)
-    return plan, *_RECORDINGS.get(key, plan, lambda empty: strategy.record(empty, num_iterations))
+    key = (job.workload, shape_of(job.cluster), strategy, detail)
 
+    def run(warm_up: int, measured: int) -> tuple[_Ran, bool]:
+        num = warm_up + measured
+        recording, program = _RECORDINGS.get((*key, num), plan, lambda empty: strategy.record(empty, num))
+        chosen = choose_engine(program, engine)
+        times = run_engine(program, engine=chosen, check=check)
+        ends = np.append(times.end, 0.0)[recording.iteration_ends]
+        trace = Trace(program, times, recording.table, plan.links, ends, warm_up)
+        repeats = not recording.carried and bool(times.makespan <= ends[-1].min())
+        return _Ran(plan, trace, chosen, recording.warnings), repeats
 
-def _trace(plan: Plan, recording: Recording, program: Program, warm_up: int, engine: str, check: bool) -> Trace:
-    times = run_engine(program, engine=engine, check=check)
-    ends = np.append(times.end, 0.0)[recording.iteration_ends]
-    return Trace(program, times, recording.table, plan.links, ends, warm_up)
+    if strategy.iteration_staleness == 0:
+        ran, repeats = run(0, 1)
+        if repeats:
+            return ran
+        plan = _empty_plan(job, strategy, detail)
+    return run(warm_up, measured)[0]
 
 
 def simulate(
@@ -241,11 +261,12 @@ def simulate(
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     memory, caution = _checked_memory(job)
     warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
-    plan, trace, noticed = _run_trace(job, chosen, detail, engine, check)
+    ran = _run_job(job, chosen, detail, engine, check)
+    plan, trace = ran.plan, ran.trace
     per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
     return Run(
-        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *noticed),
-        choose_engine(trace.program, engine), detail, price, inputs,
+        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *ran.warnings),
+        ran.engine, detail, price, inputs,
     )  # fmt: skip
 
 

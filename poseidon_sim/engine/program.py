@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ from poseidon_sim.errors import CheckError
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_STRUCTURAL = frozenset(("use_owner", "dep_owner", "dependents"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,30 @@ class Program:
     curve_flows: Floats
     curve_capacity: Floats
     queue_slots: Ints
+
+    @cached_property
+    def use_owner(self) -> Ints:
+        """(U,) the task of each demand."""
+        return np.repeat(np.arange(self.num_tasks), np.diff(self.use_ptr))
+
+    @cached_property
+    def dep_owner(self) -> Ints:
+        """(D,) the task that waits, of each dependency."""
+        return np.repeat(np.arange(self.num_tasks), np.diff(self.dep_ptr))
+
+    @cached_property
+    def dependents(self) -> tuple[Ints, Ints]:
+        """CSR: (T + 1,) pointers and (D,) the tasks that wait for each task."""
+        pointers = np.zeros(self.num_tasks + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.dep, minlength=self.num_tasks), out=pointers[1:])
+        return pointers, self.dep_owner[np.argsort(self.dep, kind="stable")]
+
+    def with_numbers(self, **columns: npt.NDArray[Any]) -> Program:
+        """Return the same tasks with other numbers (work, rate caps, capacities): what follows from the structure is kept."""
+        changed = replace(self, **columns)
+        kept = {name: value for name, value in vars(self).items() if name in _STRUCTURAL}
+        vars(changed).update(kept)
+        return changed
 
     @property
     def num_tasks(self) -> int:

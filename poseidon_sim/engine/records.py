@@ -283,8 +283,7 @@ def make_world(p: Program, log_size: int) -> World:
     last_use = np.cumsum(sizes)
     taken = np.repeat(pointers[example] - (last_use - sizes), sizes) + np.arange(sizes.sum())
     last_place = np.cumsum(np.bincount(use_link[taken], minlength=p.num_links))
-    last_dependent = np.cumsum(np.bincount(p.dep, minlength=n))
-    waits_for = np.repeat(np.arange(n), np.diff(p.dep_ptr))
+    first_dependent, dependents = p.dependents
     return World(
         tasks=records(
             TASK,
@@ -302,10 +301,10 @@ def make_world(p: Program, log_size: int) -> World:
             start=np.nan,
             release=np.nan,
             end=np.nan,
-            first_dependent=np.concatenate([[0], last_dependent])[:-1],
-            last_dependent=last_dependent,
+            first_dependent=first_dependent[:-1],
+            last_dependent=first_dependent[1:],
         ),
-        dependents=waits_for[np.argsort(p.dep, kind="stable")],
+        dependents=dependents,
         queues=records(QUEUE, p.num_queues, free=p.queue_slots, root=-1),
         routes=records(
             ROUTE,

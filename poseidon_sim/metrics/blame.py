@@ -22,13 +22,16 @@ _LATENCY = {"send": "message latency", "collective": "collective latency"}
 _NETWORK = ("node port", "leaf", "rate of a connection")
 
 
-def pieces(trace: Trace, tasks: Ints) -> tuple[Floats, list[tuple[str, str, str, str]]]:
+Words = tuple[str, str, str, str]
+
+
+def pieces(trace: Trace, tasks: Ints) -> tuple[Floats, Ints, list[Words]]:
     """Cut each of `tasks` into four pieces and say what each was spent on.
 
     Returns
     -------
-    (n, 5) moments in seconds: start, fluid phase begins, own work done, fluid phase over, end; and n rows
-    of four words. "Own work" is the time that the task and its equals (same label, layer and iteration,
+    (n, 5) moments in seconds: start, fluid phase begins, own work done, fluid phase over, end; (n,) which of the rows
+    of four words in the list says what the pieces between them were. "Own work" is the time that the task and its equals (same label, layer and iteration,
     at the same time) need on their tightest link with that link to themselves; the rest of the fluid
     phase is contention.
     """
@@ -53,12 +56,14 @@ def pieces(trace: Trace, tasks: Ints) -> tuple[Floats, list[tuple[str, str, str,
     tightest = _first_max(busy, owner, len(tasks))
     links = np.where(tightest >= 0, program.use_link[use[np.maximum(tightest, 0)]] if len(use) else -1, -1)
     by_cap = ~contended & (capped > _row_max(own, owner, len(tasks)))
+    codes = (trace.table.kind[tasks].astype(np.int64) * (program.num_links + 1) + links + 1) * 2 + by_cap
+    different, row = np.unique(codes, return_inverse=True)
     words = _Words(trace)
-    names = [
-        words.of(int(k), int(x), bool(c))
-        for k, x, c in zip(trace.table.kind[tasks], links, by_cap, strict=True)
-    ]
-    return np.stack([start, fluid, fluid + alone, release, end], axis=1), names
+    names = []
+    for code in different.tolist():
+        kind, link = divmod(code // 2, program.num_links + 1)
+        names.append(words.name(KINDS[kind], link - 1, bool(code % 2)))
+    return np.stack([start, fluid, fluid + alone, release, end], axis=1), row, names
 
 
 def subject_of(blame: str) -> str:
@@ -91,15 +96,8 @@ class _Words:
 
     def __init__(self, trace: Trace) -> None:
         self.link = {link: link_words(kind) for (kind, _), link in trace.fabric.of.items()}
-        self.known: dict[tuple[int, int, bool], tuple[str, str, str, str]] = {}
 
-    def of(self, code: int, link: int, by_cap: bool) -> tuple[str, str, str, str]:
-        key = (code, link, by_cap)
-        if key not in self.known:
-            self.known[key] = self._name(KINDS[code], link, by_cap)
-        return self.known[key]
-
-    def _name(self, kind: str, link: int, by_cap: bool) -> tuple[str, str, str, str]:
+    def name(self, kind: str, link: int, by_cap: bool) -> Words:
         latency = _LATENCY.get(kind, "latency")
         where = self.link.get(link, "a link without a limit")
         if kind in _COMPUTE:
@@ -144,7 +142,7 @@ def _own_load(trace: Trace, tasks: Ints, use: Ints) -> tuple[Floats, Floats]:
     program, table, times = trace.program, trace.table, trace.times
     group = table.label.astype(np.int64) * (len(table.layer_names) + 1) + table.layer + 1
     group = group * (int(table.iteration.max(initial=0)) + 1) + table.iteration
-    every = np.repeat(np.arange(program.num_tasks), np.diff(program.use_ptr))
+    every = program.use_owner
     key = group[every] * program.num_links + program.use_link
     wanted = key[use]
     members = np.flatnonzero(np.isin(key, wanted))
@@ -179,7 +177,7 @@ def _carried(trace: Trace, links: Ints, begin: Floats, end: Floats) -> Floats:
     out = np.zeros(len(links))
     if not len(links):
         return out
-    every = np.repeat(np.arange(program.num_tasks), np.diff(program.use_ptr))
+    every = program.use_owner
     order = np.argsort(program.use_link, kind="stable")
     sorted_links = program.use_link[order]
     fluid = np.minimum(times.start + program.latency, times.release)

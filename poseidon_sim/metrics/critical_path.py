@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from poseidon_sim.cluster.build import class_label
-from poseidon_sim.metrics.blame import WAITING, pieces, subject_of, subject_words
+from poseidon_sim.metrics.blame import WAITING, Words, pieces, subject_of, subject_words
 from poseidon_sim.metrics.links import link_words
 from poseidon_sim.plan.record import KIND
 from poseidon_sim.trace import Trace
@@ -43,27 +43,30 @@ def critical_path(trace: Trace) -> list[Span]:
     A message still on the wire when its channel was let go to the next task of the path is cut there, so
     spans never overlap.
     """
-    begin, finish = _window(trace)
-    tasks = path_tasks(trace)
-    if not len(tasks):
-        return []
-    starts = trace.times.start[tasks]
-    limits = np.append(starts[1:], finish)
-    edges, names = pieces(trace, tasks)  # (n, 5) moments, (n, 4) words
-    edges = np.clip(np.minimum(edges, limits[:, None]), begin, finish)
+    tasks, edges, row, names = _cut(trace)
     rows, columns = np.nonzero(edges[:, 1:] > edges[:, :-1])
     return [
-        Span(int(tasks[i]), float(edges[i, j]), float(edges[i, j + 1]), names[i][j])
+        Span(int(tasks[i]), float(edges[i, j]), float(edges[i, j + 1]), names[row[i]][j])
         for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
     ]
+
+
+def _cut(trace: Trace) -> tuple[Ints, npt.NDArray[np.float64], Ints, list[Words]]:
+    """Return the tasks of the critical path and their pieces, cut to the measured window and to each other."""
+    begin, finish = _window(trace)
+    tasks = path_tasks(trace)
+    limits = np.append(trace.times.start[tasks][1:], finish)[: len(tasks)]
+    edges, row, names = pieces(trace, tasks)  # (n, 5) moments, (n,) rows of words
+    edges = np.clip(np.minimum(edges, limits[:, None]), begin, finish)
+    return tasks, edges, row, names
 
 
 def path_tasks(trace: Trace) -> Ints:
     """Return the task ids of the critical path of the measured window, in order of time."""
     begin, finish = _window(trace)
     task = _last(trace, finish)
-    before = predecessors(trace)
-    start = trace.times.start
+    before = predecessors(trace).tolist()
+    start = trace.times.start.tolist()
     found: list[int] = []
     seen: set[int] = set()
     while task >= 0 and task not in seen:
@@ -71,11 +74,11 @@ def path_tasks(trace: Trace) -> Ints:
         found.append(task)
         if start[task] <= begin + CLOSE * finish:
             break
-        task = int(before[task])
+        task = before[task]
     return np.array(found[::-1], dtype=np.int64)
 
 
-def blame_shares(trace: Trace, path: list[Span] | None = None) -> dict[str, float]:
+def blame_shares(trace: Trace) -> dict[str, float]:
     """Return seconds of one iteration by what is to blame, largest first; they add up to the step time.
 
     With workers of different pace (stale strategies) it is the step time of the last worker. Names:
@@ -85,8 +88,13 @@ def blame_shares(trace: Trace, path: list[Span] | None = None) -> dict[str, floa
     """
     begin, finish = _window(trace)
     total: dict[str, float] = {}
-    for span in critical_path(trace) if path is None else path:
-        total[span.blame] = total.get(span.blame, 0.0) + (span.end - span.start)
+    _, edges, row, names = _cut(trace)
+    spent = np.zeros((len(names), 4))
+    np.add.at(spent, row, np.diff(edges, axis=1))
+    for words, seconds in zip(names, spent.tolist(), strict=True):
+        for word, second in zip(words, seconds, strict=True):
+            if second > 0:
+                total[word] = total.get(word, 0.0) + second
     missing = (finish - begin) - sum(total.values())
     if missing > CLOSE * finish:
         total[WAITING] = total.get(WAITING, 0.0) + missing
@@ -149,12 +157,11 @@ def _last(trace: Trace, finish: float) -> int:
 def _last_dependency(trace: Trace) -> Ints:
     """The dependency whose end made each task ready (the k-th to end of k needed), or -1."""
     program, times = trace.program, trace.times
-    counts = np.diff(program.dep_ptr)
-    rows = np.repeat(np.arange(program.num_tasks), counts)
+    rows = program.dep_owner
     ends = times.end[program.dep]
     ends = np.where(ends <= times.ready[rows] * (1 + CLOSE) + 1e-15, ends, -np.inf)
     found = np.full(program.num_tasks, -1, dtype=np.int64)
-    filled = np.flatnonzero(counts)
+    filled = np.flatnonzero(program.dep_ptr[1:] > program.dep_ptr[:-1])
     if len(filled):
         latest = np.full(program.num_tasks, -np.inf)
         latest[filled] = np.maximum.reduceat(ends, program.dep_ptr[filled])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from poseidon_sim.cluster import Gpu
@@ -72,6 +73,7 @@ def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: int) -> Memo
     )
 
 
+@lru_cache(maxsize=64)
 def kept_elements(workload: Workload) -> float:
     """Return the activation elements per sample that are kept from forward to backward."""
     layers = workload.layers

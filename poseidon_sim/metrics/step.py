@@ -8,8 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from poseidon_sim.metrics.intervals import Intervals, clip, length, shared, union
-from poseidon_sim.plan.record import COMPUTE_KINDS, TRANSFER_KINDS
+from poseidon_sim.plan.record import COMPUTE_KINDS, KINDS, TRANSFER_KINDS
 from poseidon_sim.trace import Trace
+
+
+_IS_KIND = {
+    kinds: np.array([code in kinds for code in range(len(KINDS))]) for kinds in (COMPUTE_KINDS, TRANSFER_KINDS)
+}
 
 
 @dataclass(frozen=True)
@@ -66,5 +71,5 @@ def _worker_times(
 def _busy(trace: Trace, node: int, kinds: frozenset[int], window: tuple[float, float]) -> Intervals:
     table, times = trace.table, trace.times
     everyone = (table.node == -1) & (table.peer == -1)
-    mine = np.isin(table.kind, list(kinds)) & ((table.node == node) | (table.peer == node) | everyone)
+    mine = _IS_KIND[kinds][table.kind] & ((table.node == node) | (table.peer == node) | everyone)
     return clip(union(times.start[mine], times.end[mine]), *window)

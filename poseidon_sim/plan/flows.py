@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,12 @@ class Uses(NamedTuple):
         return cls(*padded(rows), all(rows))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Flows:
     """All flows between two groups of node classes, sender by sender: (F,) arrays.
 
     `row`, `column` are places in the two groups, `sender`, `receiver` the classes there, `relation` 0 or 1 (of one
-    pair of classes); `index` is the (S, R, 2) map to the flows (-1: none); `own` is (S, R): whether both are one class;
-    `queues` are the connections, once somebody asked for them.
+    pair of classes); `index` is the (S, R, 2) map to the flows (-1: none); `own` is (S, R): whether both are one class.
     """
 
     sender: np.ndarray
@@ -45,13 +44,39 @@ class Flows:
     row: np.ndarray
     column: np.ndarray
     own: np.ndarray
-    queues: np.ndarray | None = None
 
     def choose(self, sizes: np.ndarray, staggered: bool) -> np.ndarray:
         """Return the flows that carry something (`sizes` is (S, R) bytes), in the order in which they are sent."""
-        order = self._staggered if staggered else self._in_order
-        moving = sizes[self.row, self.column] > 0
+        order = self.staggered if staggered else self.everything
+        moving = sizes[self.place[:2]] > 0
         return order if moving.all() else order[moving[order]]
+
+    @cached_property
+    def everything(self) -> np.ndarray:
+        """(F,) all flows, sender by sender."""
+        return np.arange(len(self.row))
+
+    @cached_property
+    def staggered(self) -> np.ndarray:
+        """(F,) all flows; every sender begins with its right-hand neighbour."""
+        return np.lexsort((self.relation, (self.column - self.row) % self.index.shape[1], self.row))
+
+    @cached_property
+    def place(self) -> tuple[np.ndarray, ...]:
+        """Where the flows stand in an (S, R, 3) array of what was sent."""
+        return self.row, self.column, self.relation + 1
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """The columns of a block of all flows."""
+        return self.columns_of(self.everything)
+
+    def columns_of(self, chosen: np.ndarray) -> dict[str, Any]:
+        """Return the columns of a block of some flows; numbers in place of arrays of one."""
+        found = {"node": self.sender[chosen], "peer": self.receiver[chosen], "rate_cap": self.rate_cap[chosen]}
+        if len(chosen) == 1:
+            found = {name: values.item() for name, values in found.items()}
+        return {**found, "links": self.links[chosen], "coefficients": self.coefficients[chosen]}
 
     @cached_property
     def nothing(self) -> np.ndarray:
@@ -64,13 +89,9 @@ class Flows:
         return np.zeros(self.own.shape, dtype=np.int64)
 
     @cached_property
-    def _in_order(self) -> np.ndarray:
-        return np.arange(len(self.row))
-
-    @cached_property
-    def _staggered(self) -> np.ndarray:
-        """Every sender begins with its right-hand neighbour."""
-        return np.lexsort((self.relation, (self.column - self.row) % self.index.shape[1], self.row))
+    def unsent(self) -> np.ndarray:
+        """(S, R, 3) of no task."""
+        return np.full((*self.own.shape, 1 + self.index.shape[2]), NONE)
 
 
 def padded(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:

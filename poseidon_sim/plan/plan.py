@@ -233,69 +233,65 @@ class Plan:
         (S, R, K) handles; entry [s, r, 0] is what a node "receives" from itself. Pass it to `arrived`.
         """
         flows = self._flow_table(senders, receivers)
-        shape = flows.index.shape
         sizes = num_bytes + flows.nothing
         ready = after if after.ndim == 2 else after[:, None] + flows.no_task
-        out = np.empty((shape[0], shape[1], 1 + shape[2]), dtype=np.int64)
+        out: Handles = flows.unsent.copy()
         out[:, :, 0] = np.where(flows.own, ready, NONE)
         chosen = flows.choose(sizes, staggered=turns == "staggered")
-        out[:, :, 1:] = NONE
-        if len(chosen):
-            send = self._send_at_once if turns == "at-once" else self._send_in_turn
-            s, r = flows.row[chosen], flows.column[chosen]
-            out[s, r, flows.relation[chosen] + 1] = send(flows, chosen, sizes[s, r], ready[s, r], label, layer, priority)
+        if not len(chosen):
+            return out
+        place, columns = flows.place, flows.columns
+        if chosen is not flows.everything:
+            place = tuple(each[chosen] for each in place)
+            columns = flows.columns_of(chosen)
+        if "queue" not in columns:
+            columns["queue"] = self._connections(flows, chosen)
+        moved, since = sizes[place[:2]], ready[place[:2]]
+        if turns == "at-once":
+            out[place] = self._send_at_once(columns, moved, since, label, layer, priority)
+        else:
+            out[place] = self._send_in_turn(columns, flows.fan[chosen], moved, since, label, layer, priority)
         return out
 
     def _send_at_once(
-        self, flows: Flows, rows: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
-        layer: PlanLayer | None, priority: float,
-    ) -> Handles:  # fmt: skip
+        self, columns: dict[str, Any], sizes: np.ndarray, ready: np.ndarray, label: str, layer: PlanLayer | None, priority: float
+    ) -> Handles:
         network, channels = self._network, self.hardware.host.channels
         if channels is not None:
-            queue = self._queues("channel", flows.sender[rows], channels)
-        else:
-            queue = self._connections(flows, rows)
+            nodes = np.atleast_1d(columns["node"])
+            columns = {**columns, "queue": _scalar(self._queues("channel", nodes, channels))}
         return self._record(
-            "send", label, len(rows), ready, layer=layer, node=flows.sender[rows], peer=flows.receiver[rows],
-            work=sizes, latency=network.message_overhead, delay=network.latency, rate_cap=flows.rate_cap[rows],
-            queue=queue, links=flows.links[rows], coefficients=flows.coefficients[rows], priority=priority,
+            "send", label, len(sizes), ready, layer=layer, work=sizes, latency=network.message_overhead,
+            delay=network.latency, priority=priority, **columns,
         )  # fmt: skip
 
     def _send_in_turn(
-        self, flows: Flows, rows: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
+        self, columns: dict[str, Any], fan: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
         layer: PlanLayer | None, priority: float,
     ) -> Handles:  # fmt: skip
         """A folded row stands for `fan` receivers served one after the other; the send buffer drains by itself."""
         network = self._network
-        fan = flows.fan[rows]
-        coefficients = flows.coefficients[rows] / fan[:, None]
+        coefficients = columns["coefficients"] / fan[:, None]
         buffered = np.minimum(sizes, self.hardware.host.send_buffer or 0.0)
-        common: dict[str, Any] = {
-            "layer": layer, "node": flows.sender[rows], "peer": flows.receiver[rows], "rate_cap": flows.rate_cap[rows],
-            "links": flows.links[rows], "coefficients": coefficients, "priority": priority,
-        }  # fmt: skip
+        thread = _scalar(self._queues("thread", np.atleast_1d(columns["node"])))
+        common = {**columns, "coefficients": coefficients, "layer": layer, "priority": priority}
         in_thread = self._record(
-            "send", label, len(rows), ready, work=(sizes - buffered) * fan, latency=network.message_overhead * fan,
-            delay=0.0 if buffered.any() else network.latency, queue=self._queues("thread", flows.sender[rows]), **common,
+            "send", label, len(sizes), ready, work=(sizes - buffered) * fan, latency=network.message_overhead * fan,
+            delay=0.0 if buffered.any() else network.latency, **{**common, "queue": thread},
         )  # fmt: skip
         if not buffered.any():
             return in_thread
-        return self._record(
-            "send", label, len(rows), in_thread, work=buffered * fan, delay=network.latency,
-            queue=self._connections(flows, rows), **common,
-        )  # fmt: skip
+        return self._record("send", label, len(sizes), in_thread, work=buffered * fan, delay=network.latency, **common)
 
     @property
     def _network(self) -> Network:
         assert self.hardware.network is not None  # a Cluster of several nodes always has one
         return self.hardware.network
 
-    def _connections(self, flows: Flows, rows: np.ndarray) -> np.ndarray:
-        if flows.queues is None:
-            keys = zip(flows.sender.tolist(), flows.receiver.tolist(), flows.relation.tolist(), strict=True)
-            flows.queues = np.array([self.recorder.queue(("connection", *key)) for key in keys])
-        queues: np.ndarray = flows.queues[rows]
-        return queues
+    def _connections(self, flows: Flows, rows: np.ndarray) -> Any:
+        """Return the queues of flows: every ordered pair of nodes has a connection, which sends in order."""
+        keys = zip(*(each[rows].tolist() for each in (flows.sender, flows.receiver, flows.relation)), strict=True)
+        return _scalar(np.array([self.recorder.queue(("connection", *key)) for key in keys]))
 
     def pause(self, seconds: float, after: Handles, label: str) -> Handles:
         """Let `seconds` pass on every worker node (the overhead of a collective call)."""
@@ -405,4 +401,9 @@ class Plan:
 
 
 #: columns of a block that are arrays even for one task
-_ROWS = ("links", "coefficients")
+_ROWS = frozenset(("links", "coefficients"))
+
+
+def _scalar(values: np.ndarray) -> Any:
+    """Return a number in place of an array of one."""
+    return values.item() if values.size == 1 else values

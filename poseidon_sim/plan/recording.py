@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.engine.program import Program
-from poseidon_sim.plan.plan import Plan
+from poseidon_sim.plan.plan import Phase, Plan
 from poseidon_sim.plan.record import TaskTable, link_arrays
 
 
@@ -33,39 +35,47 @@ class Recording:
     reads: frozenset[str]
     busy: npt.NDArray[np.bool_]
     timed: npt.NDArray[np.int64]
-    phased: tuple[tuple[int, object, int], ...]
-    phases: dict[object, list[object]]
+    phased: npt.NDArray[np.int64]
+    phases: tuple[tuple[Any, list[Phase]], ...]
 
     @classmethod
     def of(cls, plan: Plan) -> Recording:
         """Turn what a plan recorded into arrays."""
         program, table = plan.lower()
-        phases = {key: plan.known[key] for _, key, _ in plan.phased if key is not None}
+        keys = dict.fromkeys(key for _, key, _ in plan.phased)
+        first = dict(zip(keys, accumulate((len(plan.known.get(key, ())) for key in keys), initial=0), strict=False))
+        phased = np.array([(task, first[key] + index) for task, key, index in plan.phased], dtype=np.int64).reshape(-1, 2)
+        phases = tuple((key, plan.known.get(key, [])) for key in keys)
         return cls(
             program, table, np.array(plan.iteration_ends), bool(plan.carried), tuple(plan.warnings), frozenset(plan.reads),
-            plan.times != 0, np.array(plan.timed, dtype=np.int64).reshape(-1, 2), tuple(plan.phased), phases,
+            plan.times != 0, np.array(plan.timed, dtype=np.int64).reshape(-1, 2), phased, phases,
         )  # fmt: skip
 
     def for_job(self, plan: Plan) -> Program | None:
         """Return the program of another job, given its plan with nothing recorded; None when its tasks would differ."""
         if not np.array_equal(plan.times != 0, self.busy) or len(plan.links.capacities) != self.program.num_links:
             return None
-        if any(key is None for _, key, _ in self.phased):
-            return None
         work, cap = self.program.work, self.program.rate_cap
         if len(self.timed):
             work = work.copy()
             first, row = self.timed.T
             work[first[:, None] + np.arange(len(plan.workers))] = plan.times[row]
-        if self.phased:
-            units = {key: key.of(plan) for key in self.phases}  # type: ignore[attr-defined]
-            for key, now in units.items():
-                if [x._replace(rate_cap=0.0) for x in now] != [x._replace(rate_cap=0.0) for x in self.phases[key]]:  # type: ignore[attr-defined]
+        if len(self.phased):
+            caps: list[float] = []
+            for key, before in self.phases:
+                now = key.of(plan) if key is not None else []
+                if not now or not _differ_in_rates_alone(before, now):
                     return None
+                caps += [phase.rate_cap for phase in now]
             cap = cap.copy()
-            cap[[task for task, _, _ in self.phased]] = [units[key][index].rate_cap for _, key, index in self.phased]
-        arrays = link_arrays(plan.links.capacities, plan.links.curves)
-        return replace(self.program, work=work, rate_cap=cap, **arrays)
+            cap[self.phased[:, 0]] = np.array(caps)[self.phased[:, 1]]
+        return self.program.with_numbers(work=work, rate_cap=cap, **link_arrays(plan.links.capacities, plan.links.curves))
+
+
+def _differ_in_rates_alone(before: list[Phase], now: list[Phase]) -> bool:
+    return len(before) == len(now) and all(
+        a.work == b.work and a.latency == b.latency and a.uses == b.uses for a, b in zip(before, now, strict=True)
+    )
 
 
 def shape_of(cluster: Cluster) -> Cluster:

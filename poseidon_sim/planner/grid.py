@@ -6,19 +6,20 @@ depend on the number of jobs or on interruptions.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError
+from poseidon_sim.planner.pools import DeadWorkerError, run_slices
 from poseidon_sim.provenance import digest
 from poseidon_sim.scenario import load_scenario
-from poseidon_sim.simulation import simulate
+from poseidon_sim.simulation import settled_engine, simulate
 
 #: columns of results.csv that are measured, after the columns of the grid
 COLUMNS = (
@@ -27,6 +28,12 @@ COLUMNS = (
 )  # fmt: skip
 
 Point = dict[str, object]
+
+#: a worker hands its rows over after about so many seconds: what a kill can lose
+PATIENCE = 0.5
+MOST_IN_SLICE = 200
+#: axes along which points share a recording
+_BOUND_LATE = ("batch_size", "cluster.network.bandwidth", "cluster.network.efficiency")
 
 
 def grid_points(grid: Mapping[str, Sequence[object]]) -> list[Point]:
@@ -38,10 +45,10 @@ def grid_points(grid: Mapping[str, Sequence[object]]) -> list[Point]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def run_point(base: Any, point: Point) -> dict[str, object]:
+def run_point(base: Any, point: Point, engine: str = "auto") -> dict[str, object]:
     """Simulate one point of a grid; a point that cannot be simulated gives a row with its error."""
     try:
-        result = simulate(load_scenario(copy.deepcopy(base), **point)).to_dict()
+        result = simulate(load_scenario(base, **point), engine=engine).summary()
     except PoseidonSimError as error:
         return {**point, "error": str(error)}
     row = {name: result.get(name) for name in COLUMNS}
@@ -55,6 +62,7 @@ def sweep(
     out_dir: str | Path,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    backend: str = "processes",
 ) -> Path:
     """Simulate every combination of `grid` over the scenario `base` and return the path of results.csv.
 
@@ -64,7 +72,8 @@ def sweep(
     grid : dotted path -> values, e.g. {'nodes': [1, 2, 4], 'strategy': ['poseidon', 'all-reduce']}.
     out_dir : folder for rows.jsonl and results.csv; an earlier, unfinished sweep of the same question is resumed.
     jobs : worker processes.
-    progress : called with (done, total) after every row.
+    progress : called with (done, total) whenever rows are on disk.
+    backend : 'processes' on this machine, or joblib's 'dask' or 'ray' on a cluster (see docs/sweeps.md).
     """
     if jobs < 1:
         raise InputError(f"jobs={jobs} must be at least 1")
@@ -78,9 +87,9 @@ def sweep(
     with open(log, "a", encoding="utf-8") as out:
         if out.tell() == 0:
             out.write(json.dumps({"sweep": key, "rows": len(points)}) + "\n")
-        for index, row in _run_all(base, points, todo, jobs):
-            done[index] = row
-            out.write(json.dumps({"row": index, "values": row}) + "\n")
+        for rows in _run_all(base, points, todo, jobs, backend):
+            done.update(rows)
+            out.write("".join(json.dumps({"row": index, "values": row}) + "\n" for index, row in rows))
             out.flush()
             if progress is not None:
                 progress(len(done), len(points))
@@ -92,7 +101,7 @@ def _refuse_hopeless(base: Any, points: list[Point]) -> None:
     first: PoseidonSimError | None = None
     for point in points:
         try:
-            load_scenario(copy.deepcopy(base), **point)
+            load_scenario(base, **point)
         except PoseidonSimError as error:
             first = first or error
         else:
@@ -108,21 +117,40 @@ def _text(path: object) -> str:
         raise UnreadableFileError(f"{path}: cannot be read ({error.strerror}); give the path of a scenario file") from None
 
 
-def _run_all(base: object, points: list[Point], todo: list[int], jobs: int) -> Iterator[tuple[int, dict[str, object]]]:
-    if jobs == 1 or len(todo) <= 1:
-        for index in todo:
-            yield index, run_point(base, points[index])
-        return
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
-        waiting = {pool.submit(run_point, base, points[index]): index for index in todo}
-        try:
-            while waiting:
-                finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    yield waiting.pop(future), future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+def _run_all(
+    base: object, points: list[Point], todo: list[int], jobs: int, backend: str
+) -> Iterator[list[tuple[int, dict[str, object]]]]:
+    """Yield rows some at a time. Points that differ in rates or batch alone lie side by side: they share a recording."""
+    order = sorted(todo, key=lambda i: [str(value) for name, value in points[i].items() if name not in _BOUND_LATE])
+    size = max(1, min(MOST_IN_SLICE, -(-len(order) // (4 * jobs))))
+    left = [[(i, points[i]) for i in order[at : at + size]] for at in range(0, len(order), size)]
+    work = _Work(base, settled_engine())
+    while left:
+        undone: list[list[tuple[int, Point]]] = []
+        for each, answer in run_slices(work, left, jobs, backend):
+            if isinstance(answer, DeadWorkerError):
+                yield [(index, {**point, "error": str(answer)}) for index, point in each]
+                continue
+            yield [(index, row) for (index, _), row in zip(each, answer, strict=False)]
+            if len(answer) < len(each):
+                undone.append(each[len(answer) :])
+        left = undone
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Simulates a slice of the points of a sweep for about `PATIENCE` seconds; returns the rows it got through."""
+
+    base: object
+    engine: str
+
+    def __call__(self, points: Sequence[tuple[int, Point]]) -> list[dict[str, object]]:
+        rows, until = [], time.monotonic() + PATIENCE
+        for _, point in points:
+            rows.append(run_point(self.base, point, self.engine))
+            if time.monotonic() > until:
+                break
+        return rows
 
 
 def _resume(log: Path, key: str) -> dict[int, dict[str, object]]:

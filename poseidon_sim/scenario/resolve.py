@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, Field, fields, replace
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 from poseidon_sim.cluster import NODE_TEMPLATES, Cluster, Gpu, Host, Network, NodeGroup
@@ -183,8 +184,7 @@ def strategy(given: str | Mapping[str, Any]) -> Strategy:
     if not isinstance(name, str):
         raise InputError(f"strategy.name={name!r} must be a name; see `poseidon-sim list strategies`")
     kind = strategy_class(name)
-    known = {f.name: f for f in fields(kind)}
-    hints = get_type_hints(kind)
+    known, hints = _settings_of(kind)
     values = {}
     for key, value in settings.items():
         if key not in known:
@@ -198,6 +198,12 @@ def strategy(given: str | Mapping[str, Any]) -> Strategy:
             f"strategy.{key}", key, value, hints[key], None if default is MISSING else default
         )
     return kind(**values)
+
+
+@lru_cache(maxsize=256)
+def _settings_of(kind: type[Strategy]) -> tuple[dict[str, Field[Any]], dict[str, Any]]:
+    """Return the fields of a strategy and their types."""
+    return {f.name: f for f in fields(kind)}, get_type_hints(kind)
 
 
 def _setting(path: str, key: str, value: object, hint: object, default: object) -> object:

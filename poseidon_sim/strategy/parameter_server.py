@@ -141,7 +141,7 @@ class ParameterServer(Strategy):
 
     def shares(self, plan: Plan, layer: PlanLayer, size: float) -> np.ndarray:
         """Return (W, S) bytes of `size` that each server class's node holds."""
-        return np.tile(self.placed(plan.workload, plan.num_nodes).row(plan, layer, size), (len(plan.workers), 1))
+        return self.placed(plan.workload, plan.num_nodes).row(plan, layer, size) + np.zeros((len(plan.workers), 1))
 
     def network_bytes(self, job: Job) -> float:
         """2 x gradient bytes x (workers x (servers - 1) / servers) when colocated and even; else counted by placement."""

@@ -40,6 +40,6 @@ class Trace:
     def link_amounts(self) -> npt.NDArray[np.float64]:
         """Return (L,) units of work each link carried in one iteration, averaged over all iterations."""
         p = self.program
-        per_use = np.repeat(p.work, np.diff(p.use_ptr)) * p.use_coefficient
+        per_use = p.work[p.use_owner] * p.use_coefficient
         total = np.bincount(p.use_link, weights=per_use, minlength=p.num_links)
         return total / max(1, len(self.iteration_ends))

@@ -106,12 +106,12 @@ class Workload:
         """The hash, worked out once: caches look networks of hundreds of layers up."""
         return hash((self.name, self.layers, self.single_gpu_throughput, self.precision, self.element_bytes))
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Number of trainable parameters of the whole network."""
         return sum(layer.parameters for layer in self.layers)
 
-    @property
+    @cached_property
     def gradient_bytes(self) -> float:
         """Bytes of all gradients."""
         return sum(layer.gradient_bytes(self.element_bytes) for layer in self.layers)

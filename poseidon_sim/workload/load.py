@@ -112,6 +112,7 @@ def _models_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "models"
 
 
+@lru_cache(maxsize=256)
 def _canonical(name: str) -> str:
     """Return the known name that differs at most in case and punctuation."""
     plain = _plain(name)
