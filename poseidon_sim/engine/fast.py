@@ -5,12 +5,10 @@ Three ideas make it fast and none of them changes an answer:
 * Tasks whose demand, weight and cap are equal share one *route*. All members of a route flow at one rate, so
   the sharing problem has one unknown a route, and a member ends when the work *served* to each since the
   route became busy reaches the member's own *rank*.
-* Only the routes and links connected with a change are shared anew; the others keep their rates and ends.
+* Only routes on the links of a change are shared anew, and others as far as the change spreads; the rest keep their
+  rates and ends.
 * Heaps find the next end: one of timers (latency, delay), one of routes; a queue and a route keep their
   members in skew heaps threaded through the tasks, in the order (rank, time ready, task id).
-
-Not done yet: within one connected part a change re-solves the whole part. Networks of thousands of different
-concurrent routes would gain from stopping where the levels no longer change.
 """
 
 from __future__ import annotations
@@ -39,6 +37,8 @@ from poseidon_sim.engine.records import (
 from poseidon_sim.engine.reference import TOLERANCE, deadlock
 
 STARTED, FLOWED, DELAYED = 1, 2, 3  # stages: what is behind a task that is due
+SAME = 1e-13  # rates closer than this share of each other are one rate
+FULL = 1e-9  # a link with less than this share of its room left counts as full: too many may, none too few
 
 
 # --- (A) retire ---------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def join_route(
     t.stage, t.flow = FLOWED, now
     r = routes[t.route]
     if r.members == 0:
-        r.served, r.since, r.rate = 0.0, now, 0.0
+        r.served, r.since = 0.0, now
         for use in range(r.first_use, r.last_use):
             k = links[uses[use].link]
             uses[use].place = k.first_place + k.members
@@ -149,7 +149,15 @@ def join_route(
         r.since = now
     r.root = insert(tasks, r.root, task, r.served + t.work)
     r.members += 1
+    carry(uses, links, r.first_use, r.last_use, r.rate)
     mark(routes, changed, t.route)
+
+
+@compiled
+def carry(uses: Any, links: Any, first_use: int, last_use: int, rate: float) -> None:
+    """Add (or take away) what one member of a route moves over its links."""
+    for use in range(first_use, last_use):
+        links[uses[use].link].used += uses[use].coefficient * rate
 
 
 @compiled
@@ -176,6 +184,7 @@ def finish(w: World, route: int, limit: float) -> None:
         push(due, r.root)
         r.root = merge(tasks, tasks[r.root].left, tasks[r.root].right)
         r.members -= 1
+        carry(uses, links, r.first_use, r.last_use, -r.rate)
     mark(routes, w.changed, route)
     if r.members:
         heap_set(w.finishes, route, next_end(tasks, routes, route))
@@ -187,31 +196,8 @@ def finish(w: World, route: int, limit: float) -> None:
         moved = on_link[k.first_place + k.members]
         on_link[uses[use].place] = moved
         uses[moved].place = uses[use].place
-
-
-@compiled
-def connect(w: World, route: int, this_round: int) -> None:
-    """Gather the part of the network connected with `route` that this round has not seen yet."""
-    routes, uses, links, on_link = w.routes, w.uses, w.links, w.on_link
-    part_routes, part_links = w.part_routes, w.part_links
-    part_routes[0] = part_links[0] = 0
-    push(part_routes, route)
-    routes[route].seen = this_round
-    next_route = 1
-    while next_route <= part_routes[0]:
-        r = routes[part_routes[next_route]]
-        next_route += 1
-        for use in range(r.first_use, r.last_use):
-            k = links[uses[use].link]
-            if k.seen == this_round:
-                continue
-            k.seen = this_round
-            push(part_links, uses[use].link)
-            for place in range(k.first_place, k.first_place + k.members):
-                other = uses[on_link[place]].route
-                if routes[other].seen != this_round:
-                    routes[other].seen = this_round
-                    push(part_routes, other)
+        if k.members == 0:
+            k.used = 0.0
 
 
 @compiled
@@ -229,33 +215,59 @@ def interpolate(points: Any, first: int, last: int, flows: float) -> float:
 
 
 @compiled
-def prepare(w: World) -> None:
-    """Put the links and caps of the gathered part into the heap of levels."""
-    routes, uses, links, on_link, levels = w.routes, w.uses, w.links, w.on_link, w.levels
-    part_routes, part_links, points = w.part_routes, w.part_links, w.points
-    for index in range(1, part_routes[0] + 1):
-        r = routes[part_routes[index]]
-        r.next_rate = -1.0
-        if r.cap < np.inf and r.members:
-            heap_set(levels, len(links) + part_routes[index], r.cap / r.weight)
-    for index in range(1, part_links[0] + 1):
-        k = links[part_links[index]]
-        k.pull, k.unfrozen, flows = 0.0, k.members, 0.0
-        for place in range(k.first_place, k.first_place + k.members):
-            u = uses[on_link[place]]
-            r = routes[u.route]
-            flows += u.coefficient * r.members
-            k.pull += u.coefficient * r.members * r.weight
-        if k.members:
-            k.spare = k.capacity
-            if k.first_point < k.last_point:
-                k.spare = interpolate(points, k.first_point, k.last_point, flows)
-            heap_set(levels, part_links[index], k.spare / k.pull)
+def reopen(w: World, link: int, this_round: int) -> None:
+    """Take a link into what is shared anew: all its members may change."""
+    links, uses, routes, on_link = w.links, w.uses, w.routes, w.on_link
+    k = links[link]
+    if k.opened == this_round:
+        return
+    k.opened = this_round
+    push(w.part_links, link)
+    for place in range(k.first_place, k.first_place + k.members):
+        route = uses[on_link[place]].route
+        if routes[route].seen != this_round:
+            routes[route].seen = this_round
+            push(w.part_routes, route)
 
 
 @compiled
-def fill(w: World) -> None:
-    """Progressive filling of the prepared part: sets `next_rate` of its routes; -1 where nothing limits it.
+def prepare(w: World, this_round: int, attempt: int) -> None:
+    """Work out what the gathered routes find on each of their links, beside those who keep their rates."""
+    routes, uses, links, levels = w.routes, w.uses, w.links, w.levels
+    part_routes, touched, points = w.part_routes, w.touched, w.points
+    touched[0] = 0
+    for index in range(1, part_routes[0] + 1):
+        r = routes[part_routes[index]]
+        r.next_rate = -1.0
+        if r.members == 0:
+            continue
+        if r.cap < np.inf:
+            heap_append(levels, len(links) + part_routes[index], r.cap / r.weight)
+        for use in range(r.first_use, r.last_use):
+            k = links[uses[use].link]
+            if k.touched != attempt:
+                k.touched, k.unfair, k.moved = attempt, 0, 0
+                k.pull, k.unfrozen, k.flows, k.kept = 0.0, 0, 0.0, k.used
+                push(touched, uses[use].link)
+            units = uses[use].coefficient * r.members
+            k.pull += units * r.weight
+            k.flows += units
+            k.unfrozen += 1
+            k.kept -= units * r.rate
+    for index in range(1, touched[0] + 1):
+        k = links[touched[index]]
+        if k.opened == this_round:
+            k.kept, k.level, k.room = 0.0, 0.0, k.capacity
+            if k.first_point < k.last_point:
+                k.room = interpolate(points, k.first_point, k.last_point, k.flows)
+        k.spare = max(0.0, k.room - k.kept)
+        heap_append(levels, touched[index], k.spare / k.pull)
+    heap_order(levels)
+
+
+@compiled
+def fill(w: World, this_round: int) -> None:
+    """Progressive filling by the gathered routes: sets their `next_rate`; -1 where nothing limits it.
 
     A link's level only rises while others freeze: its key in the heap may be too low, never too high.
     """
@@ -277,9 +289,12 @@ def fill(w: World) -> None:
         heap_remove(levels, item)
         if k.unfrozen and key < np.inf:
             level = key
+            if k.opened != this_round and (k.full == 0 or level < k.level * (1.0 - SAME)):
+                k.unfair = 1  # it holds someone back here who is slower than those who keep their rates
             for place in range(k.first_place, k.first_place + k.members):
                 route = uses[on_link[place]].route
-                freeze(routes, uses, links, route, level * routes[route].weight)
+                if routes[route].seen == this_round:
+                    freeze(routes, uses, links, route, level * routes[route].weight)
 
 
 @compiled
@@ -289,45 +304,141 @@ def freeze(routes: Any, uses: Any, links: Any, route: int, rate: float) -> None:
     if r.next_rate >= 0:
         return
     r.next_rate = rate
+    moved = abs(rate - r.rate) > SAME * rate
     for use in range(r.first_use, r.last_use):
         k = links[uses[use].link]
         units = uses[use].coefficient * r.members
         k.unfrozen -= 1
         k.spare -= units * rate
         k.pull -= units * r.weight
+        k.level = max(k.level, rate / r.weight)
+        if moved:
+            k.moved = 1
+
+
+@compiled
+def spread(w: World, this_round: int) -> bool:
+    """Reopen the links where those who kept their rates could or must change now; return whether there were any."""
+    links, touched = w.links, w.touched
+    before = w.part_links[0]
+    for index in range(1, touched[0] + 1):
+        k = links[touched[index]]
+        if k.opened == this_round:
+            continue
+        full = k.spare <= FULL * k.room
+        if k.unfair or (k.moved and (k.full or full)):
+            reopen(w, touched[index], this_round)
+    return w.part_links[0] > before  # type: ignore[no-any-return]
 
 
 @compiled
 def share(w: World, now: float) -> None:
-    """(C) Share anew every part of the network in which a route won or lost members."""
-    tasks, routes, finishes, part_routes, log = w.tasks, w.routes, w.finishes, w.part_routes, w.log
+    """(C) Share anew around every route that won or lost members, as far as rates change.
+
+    Changed routes, and those on the full links of changed routes, are shared anew beside all others, who keep their
+    rates. Where that would not be max-min fair (a full link gains room, or holds someone back who is slower than its
+    others), that link is reopened too, and so on.
+    """
+    routes, uses, part_routes = w.routes, w.uses, w.part_routes
     this_round = w.rounds[0] + 1
     w.rounds[0] = this_round
+    gather(w, this_round)
+    while True:
+        w.rounds[1] += 1
+        prepare(w, this_round, w.rounds[1])
+        fill(w, this_round)
+        if not spread(w, this_round):
+            break
+        if 4 * part_routes[0] > w.finishes.items[0]:  # much of it changes: do the rest at once
+            for index in range(1, part_routes[0] + 1):
+                r = routes[part_routes[index]]
+                for use in range(r.first_use, r.last_use):
+                    reopen(w, uses[use].link, this_round)
+    settle(w, now)
+
+
+@compiled
+def gather(w: World, this_round: int) -> None:
+    """Begin with the changed routes, and with the links that they disturb where somebody's rate hangs on that.
+
+    A route that lost members and won as many at this instant goes on as before.
+    """
+    routes, uses, links, part_routes = w.routes, w.uses, w.links, w.part_routes
+    part_routes[0] = w.part_links[0] = w.touched[0] = 0
     while w.changed[0]:
-        changed = pop(w.changed)
-        routes[changed].changed = 0
-        if routes[changed].seen == this_round:
+        route = pop(w.changed)
+        r = routes[route]
+        r.changed = 0
+        if r.members and r.seen != this_round:
+            r.seen = this_round
+            push(part_routes, route)
+        if r.members == r.before:
             continue
-        connect(w, changed, this_round)
-        prepare(w)
-        fill(w)
-        rebuild = 4 * part_routes[0] > finishes.items[0]  # most of it changes
-        for index in range(1, part_routes[0] + 1):
-            route = part_routes[index]
-            r = routes[route]
-            if r.members == 0:
-                continue
-            rate = r.next_rate if r.next_rate >= 0 else np.inf
-            if rate != r.rate:
-                r.served += r.rate * (now - r.since)
-                r.since, r.rate = now, rate
-                log_entry(log, now, route, rate)
-            if rebuild:
-                heap_append(finishes, route, next_end(tasks, routes, route))
-            else:
-                heap_set(finishes, route, next_end(tasks, routes, route))
+        for use in range(r.first_use, r.last_use):
+            k = links[uses[use].link]
+            if k.disturbed != this_round:
+                k.disturbed = this_round
+                push(w.touched, uses[use].link)
+            if r.members > r.before and k.full:
+                reopen(w, uses[use].link, this_round)
+        r.before = r.members
+        if r.members == 0:
+            r.rate = 0.0
+    for index in range(1, w.touched[0] + 1):
+        link = w.touched[index]
+        k = links[link]
+        if k.first_point < k.last_point or (k.full and not all_held(w, link, this_round)):
+            reopen(w, link, this_round)
+        elif k.used < (1.0 - FULL) * k.room:
+            k.full = 0
+
+
+@compiled
+def all_held(w: World, link: int, this_round: int) -> bool:
+    """Whether every member of a link would keep its rate if the link were wider: its cap or another full link holds it."""
+    routes, uses, links, on_link = w.routes, w.uses, w.links, w.on_link
+    k = links[link]
+    for place in range(k.first_place, k.first_place + k.members):
+        r = routes[uses[on_link[place]].route]
+        held = r.rate >= r.cap * (1.0 - SAME)
+        for use in range(r.first_use, r.last_use):
+            other = links[uses[use].link]
+            if other.full and other.disturbed != this_round and r.rate >= r.weight * other.level * (1.0 - SAME):
+                held = True
+        if not held:
+            return False
+    return True
+
+
+@compiled
+def settle(w: World, now: float) -> None:
+    """Give the gathered routes their new rates, and their links what they now carry."""
+    tasks, routes, links, finishes, part_routes, log = w.tasks, w.routes, w.links, w.finishes, w.part_routes, w.log
+    for index in range(1, w.part_links[0] + 1):
+        k = links[w.part_links[index]]
+        if k.members == 0:
+            k.used, k.full = 0.0, 0
+    for index in range(1, w.touched[0] + 1):
+        k = links[w.touched[index]]
+        k.used = k.room - k.spare if k.room < np.inf else 0.0
+        k.full = 1 if k.spare <= FULL * k.room and k.room < np.inf else 0
+    rebuild = 4 * part_routes[0] > finishes.items[0]  # most of it changes
+    for index in range(1, part_routes[0] + 1):
+        route = part_routes[index]
+        r = routes[route]
+        if r.members == 0:
+            continue
+        rate = r.next_rate if r.next_rate >= 0 else np.inf
+        if rate != r.rate:
+            r.served += r.rate * (now - r.since)
+            r.since, r.rate = now, rate
+            log_entry(log, now, route, rate)
         if rebuild:
-            heap_order(finishes)
+            heap_append(finishes, route, next_end(tasks, routes, route))
+        else:
+            heap_set(finishes, route, next_end(tasks, routes, route))
+    if rebuild:
+        heap_order(finishes)
 
 
 @compiled

@@ -39,9 +39,12 @@ TASK = _record(
     "queue needed route stage left right first_dependent last_dependent",
 )
 QUEUE = _record("", "free root asked")
-ROUTE = _record("weight cap served since rate next_rate", "first_use last_use members root changed seen")
+ROUTE = _record("weight cap served since rate next_rate", "first_use last_use members before root changed seen")
 USE = _record("coefficient", "link route place")
-LINK = _record("capacity spare pull", "first_point last_point first_place members unfrozen seen")
+LINK = _record(
+    "capacity room used kept spare pull flows level",
+    "first_point last_point first_place members unfrozen opened touched disturbed full unfair moved",
+)
 
 
 class Heap(NamedTuple):
@@ -71,9 +74,10 @@ class World(NamedTuple):
     asked: Any  # stack of queues to look at
     changed: Any  # stack of routes that won or lost members
     part_routes: Any
-    part_links: Any
+    part_links: Any  # stack of links that are shared anew
+    touched: Any  # stack of links that some of part_routes use
     log: Any  # (N, 3) time, route, rate: a record of every change of rate; log[0, 0] counts
-    rounds: Any  # (1,) number of parts shared so far
+    rounds: Any  # (2,) number of times that something was shared anew so far, and of attempts
 
 
 # --- stacks and heaps ---------------------------------------------------------------------------------------
@@ -326,6 +330,7 @@ def make_world(p: Program, log_size: int) -> World:
             LINK,
             p.num_links,
             capacity=p.capacity,
+            room=p.capacity,
             first_point=p.curve_ptr[:-1],
             last_point=p.curve_ptr[1:],
             first_place=np.concatenate([[0], last_place])[:-1],
@@ -341,6 +346,7 @@ def make_world(p: Program, log_size: int) -> World:
         changed=stack(len(example)),
         part_routes=stack(len(example)),
         part_links=stack(p.num_links),
+        touched=stack(p.num_links),
         log=np.zeros((log_size + 1, 3)),
-        rounds=np.zeros(1, np.int64),
+        rounds=np.zeros(2, np.int64),
     )
