@@ -37,7 +37,7 @@ from poseidon_sim.engine.records import (
 from poseidon_sim.engine.reference import TOLERANCE, deadlock
 
 STARTED, FLOWED, DELAYED = 1, 2, 3  # stages: what is behind a task that is due
-SAME = 1e-13  # rates closer than this share of each other are one rate
+SAME = 1e-11  # rates closer than this share of each other are one rate: sums over hundreds of flows round by 1e-12
 FULL = 1e-9  # a link with less than this share of its room left counts as full: too many may, none too few
 
 
@@ -282,13 +282,15 @@ def fill(w: World, this_round: int) -> None:
             freeze(routes, uses, links, route, routes[route].cap)
             continue
         k = links[item]
-        full_at = max(level, k.spare / k.pull)  # rounding may not push it below the level already reached
+        full_at = k.spare / k.pull
+        if full_at <= level * (1.0 + SAME):  # rounding may not push it below the level already reached, nor just above
+            full_at = level
         if k.unfrozen and key < full_at:
             heap_set(levels, item, full_at)
             continue
         heap_remove(levels, item)
-        if k.unfrozen and key < np.inf:
-            level = key
+        if k.unfrozen and full_at < np.inf:
+            level = full_at
             if k.opened != this_round and (k.full == 0 or level < k.level * (1.0 - SAME)):
                 k.unfair = 1  # it holds someone back here who is slower than those who keep their rates
             for place in range(k.first_place, k.first_place + k.members):
@@ -303,8 +305,10 @@ def freeze(routes: Any, uses: Any, links: Any, route: int, rate: float) -> None:
     r = routes[route]
     if r.next_rate >= 0:
         return
-    r.next_rate = rate
     moved = abs(rate - r.rate) > SAME * rate
+    if not moved:
+        rate = r.rate
+    r.next_rate = rate
     for use in range(r.first_use, r.last_use):
         k = links[uses[use].link]
         units = uses[use].coefficient * r.members

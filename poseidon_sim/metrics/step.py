@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,25 +52,36 @@ def step_metrics(trace: Trace, batch_sizes: npt.NDArray[np.float64]) -> StepMetr
     spans = np.array([end - start for start, end in windows])
     samples = batch_sizes * counts
     throughput = float((samples * trace.num_measured / spans).sum())
-    rows = np.array([_worker_times(trace, w, windows[w]) for w in range(len(counts))]) / trace.num_measured
+    busy, moving = (_by_node(trace, kinds) for kinds in (COMPUTE_KINDS, TRANSFER_KINDS))
+    rows = np.array([_worker_times(busy(int(c)), moving(int(c)), window) for c, window in zip(fabric.workers, windows, strict=True)])
+    rows = rows / trace.num_measured
     mean = (rows * counts[:, None]).sum(axis=0) / counts.sum()
     return StepMetrics(float(samples.sum() / throughput), throughput, *(float(x) for x in mean))
 
 
 def _worker_times(
-    trace: Trace, worker: int, window: tuple[float, float]
+    busy: Intervals, moving: Intervals, window: tuple[float, float]
 ) -> tuple[float, float, float, float]:
-    node = int(trace.fabric.workers[worker])
-    busy = _busy(trace, node, COMPUTE_KINDS, window)
-    moving = _busy(trace, node, TRANSFER_KINDS, window)
+    busy, moving = clip(busy, *window), clip(moving, *window)
     compute, communication = length(busy), length(moving)
     exposed = communication - shared(busy, moving)
     wait = max(0.0, (window[1] - window[0]) - compute - exposed)
     return compute, communication, exposed, wait
 
 
-def _busy(trace: Trace, node: int, kinds: frozenset[int], window: tuple[float, float]) -> Intervals:
+def _by_node(trace: Trace, kinds: frozenset[int]) -> Callable[[int], Intervals]:
+    """Return a function of a node class: when tasks of these kinds ran there (tasks of all nodes ran everywhere)."""
     table, times = trace.table, trace.times
-    everyone = (table.node == -1) & (table.peer == -1)
-    mine = _IS_KIND[kinds][table.kind] & ((table.node == node) | (table.peer == node) | everyone)
-    return clip(union(times.start[mine], times.end[mine]), *window)
+    tasks = np.flatnonzero(_IS_KIND[kinds][table.kind])
+    node, peer = table.node[tasks], table.peer[tasks]
+    everywhere = tasks[(node == -1) & (peer == -1)]
+    where = np.concatenate([node, peer])
+    order = np.argsort(where, kind="stable")
+    where, here = where[order], np.concatenate([tasks, tasks])[order]
+
+    def intervals(node_class: int) -> Intervals:
+        first, last = np.searchsorted(where, [node_class, node_class + 1])
+        mine = np.concatenate([here[first:last], everywhere])
+        return union(times.start[mine], times.end[mine])
+
+    return intervals
