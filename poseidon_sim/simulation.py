@@ -39,6 +39,10 @@ from poseidon_sim.workload.load import load_model
 DETAILS = ("folded", "nodes", "rounds")
 #: the memory model is held to be right within this factor: above it a job is refused, between 1 and it a warning
 MEMORY_MARGIN = 1.25
+#: iterations whose tasks all shift by the same time, within this share of it, repeat each other
+STEADY = 1e-10
+#: with more different workers than this, two iterations are hardly ever enough, and cost much
+FEW = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,34 +194,51 @@ class _Ran:
     trace: Trace
     engine: str
     warnings: tuple[str, ...]
+    carried: bool
 
 
 def _run_job(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> _Ran:
     """Record and run as many iterations as the steady state needs.
 
     A synchronous iteration that leaves nothing behind (nothing handed on, no task after the end of any worker's)
-    repeats itself exactly, so one is enough; otherwise warm-up iterations come first.
+    repeats itself exactly, so one is enough. Of two iterations the second is steady when each of its tasks ends one
+    and the same time after that of the first. Otherwise more warm-up iterations come first.
     """
     warm_up, measured = strategy.num_iterations()
     plan = _empty_plan(job, strategy, detail)
     key = (job.workload, shape_of(job.cluster), strategy, detail)
 
-    def run(warm_up: int, measured: int) -> tuple[_Ran, bool]:
+    def run(warm_up: int, measured: int) -> _Ran:
         num = warm_up + measured
         recording, program = _RECORDINGS.get((*key, num), plan, lambda empty: strategy.record(empty, num))
         chosen = choose_engine(program, engine)
         times = run_engine(program, engine=chosen, check=check)
         ends = np.append(times.end, 0.0)[recording.iteration_ends]
         trace = Trace(program, times, recording.table, plan.links, ends, warm_up)
-        repeats = not recording.carried and bool(times.makespan <= ends[-1].min())
-        return _Ran(plan, trace, chosen, recording.warnings), repeats
+        return _Ran(plan, trace, chosen, recording.warnings, recording.carried)
 
     if strategy.iteration_staleness == 0:
-        ran, repeats = run(0, 1)
-        if repeats:
-            return ran
-        plan = _empty_plan(job, strategy, detail)
-    return run(warm_up, measured)[0]
+        if len(plan.workers) == 1:  # workers that differ hardly ever end all at once
+            ran = run(0, 1)
+            if not ran.carried and ran.trace.times.makespan <= ran.trace.iteration_ends[-1].min():
+                return ran
+            plan = _empty_plan(job, strategy, detail)
+        if len(plan.workers) <= FEW:
+            ran = run(1, 1)
+            if not ran.carried and _is_steady(ran.trace):
+                return ran
+            plan = _empty_plan(job, strategy, detail)
+    return run(warm_up, measured)
+
+
+def _is_steady(trace: Trace) -> bool:
+    """Whether the last iteration repeats the one before it, task by task."""
+    last = len(trace.iteration_ends) - 1
+    before, after = (trace.times.end[trace.table.iteration == i] for i in (last - 1, last))
+    if len(before) != len(after):
+        return False
+    shift = after - before
+    return bool(shift.max() - shift.min() <= STEADY * shift.mean())
 
 
 def simulate(
