@@ -26,7 +26,7 @@ from poseidon_sim.metrics import (
     step_metrics,
 )
 from poseidon_sim.metrics.critical_path import path_tasks
-from poseidon_sim.plan.plan import Plan
+from poseidon_sim.plan.plan import Plan, UnfoldableError
 from poseidon_sim.plan.recording import Recordings, shape_of
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
@@ -160,15 +160,15 @@ class Run:
 
 def record(job: Job, strategy: Strategy, detail: str = "folded", num_iterations: int | None = None) -> Plan:
     """Record a job's plan: what `simulate` hands to the engine. By default warm-up and measured iterations."""
-    plan = _empty_plan(job, strategy, detail)
+    plan = _empty_plan(job, strategy, "unfolded rounds" if detail == "rounds" else detail)
     strategy.record(plan, num_iterations or sum(strategy.num_iterations()))
     return plan
 
 
 def _empty_plan(job: Job, strategy: Strategy, detail: str) -> Plan:
-    if detail not in DETAILS:
+    if detail not in (*DETAILS, "unfolded rounds"):
         raise unknown_name("detail", detail, DETAILS)
-    folded, rounds = detail == "folded", detail == "rounds"
+    folded, rounds = detail in ("folded", "rounds"), detail.endswith("rounds")
     return Plan(job.workload, job.cluster, job.batch_size, strategy.layout(job), folded=folded, rounds=rounds)
 
 
@@ -204,6 +204,15 @@ def _run_job(job: Job, strategy: Strategy, detail: str, engine: str, check: bool
     repeats itself exactly, so one is enough. Of two iterations the second is steady when each of its tasks ends one
     and the same time after that of the first. Otherwise more warm-up iterations come first.
     """
+    if detail == "rounds":
+        try:
+            return _run_folded_or_not(job, strategy, "rounds", engine, check)
+        except UnfoldableError:
+            return _run_folded_or_not(job, strategy, "unfolded rounds", engine, check)
+    return _run_folded_or_not(job, strategy, detail, engine, check)
+
+
+def _run_folded_or_not(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> _Ran:
     warm_up, measured = strategy.num_iterations()
     plan = _empty_plan(job, strategy, detail)
     key = (job.workload, shape_of(job.cluster), strategy, detail)

@@ -8,14 +8,16 @@ simulated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.collective.loads import call_overhead, unit_phases
+from poseidon_sim.collective.symmetry import Folded, fold_messages
 from poseidon_sim.collective.messages import Expansion, Leg, Schedule, expand
-from poseidon_sim.plan.plan import Phase, Plan, PlanLayer
+from poseidon_sim.plan.plan import Phase, Plan, PlanLayer, UnfoldableError
 from poseidon_sim.plan.record import NONE, Handles
 from poseidon_sim.plan.rounds import message_routes, send_messages
 
@@ -114,6 +116,15 @@ class Collective:
         return plan.collective(phases, ready, label=label, layer=layer, key=UnitPhases(self, staged))
 
 
+@lru_cache(maxsize=16)
+def _expanded(algorithm: Collective, num_ranks: int, ranks_per_node: int) -> tuple[Expansion, Folded | None]:
+    """Return all messages of an algorithm, and those of node 0 when they tell all."""
+    schedule = algorithm.schedule(num_ranks, ranks_per_node)
+    whole = expand(schedule, num_ranks, algorithm.in_order)
+    rounds = np.repeat(np.arange(len(schedule), dtype=np.int64), [len(each) for each in schedule])
+    return whole, fold_messages(whole, rounds, num_ranks, ranks_per_node)
+
+
 def _record_rounds(
     algorithm: Collective,
     plan: Plan,
@@ -126,26 +137,30 @@ def _record_rounds(
     """Record every message of one call as one block; each waits for those whose data it passes on."""
     key = (algorithm, staged, "messages")
     if key not in plan.known:
-        found = expand(
-            algorithm.schedule(plan.num_gpus, plan.gpus_per_node), plan.num_gpus, algorithm.in_order
+        whole, folded = _expanded(algorithm, plan.num_gpus, plan.gpus_per_node)
+        sent = None
+        if plan.folded_rounds:
+            if folded is None:
+                raise UnfoldableError(algorithm.name)
+            sent = folded.sent
+        routes = message_routes(
+            plan, whole.source, whole.target, staged=staged, one_at_a_time=algorithm.in_order, sent=sent
         )
-        plan.known[key] = (
-            found,
-            message_routes(plan, found.source, found.target, staged=staged, one_at_a_time=algorithm.in_order),
-        )
+        plan.known[key] = (folded.expansion if folded is not None and sent is not None else whole), routes
     expansion: Expansion
     expansion, routes = plan.known[key]
     called = plan.all_of(ready, plan.known[_BEFORE]) if _BEFORE in plan.known else ready
     if call_overhead(plan) > 0:
         called = plan.pause(call_overhead(plan), called, f"{label} call")
     first = plan.recorder.num_tasks
-    source_node, target_node = expansion.source // plan.gpus_per_node, expansion.target // plan.gpus_per_node
+    nodes = (expansion.source // plan.gpus_per_node, expansion.target // plan.gpus_per_node)
+    source_node, target_node = (np.zeros_like(node) if plan.folded_rounds else node for node in nodes)
     own = np.where(expansion.own, called[source_node], NONE)
     open_ = np.where(expansion.opens & (called[target_node] != own), called[target_node], NONE)
     earlier = np.where(expansion.before >= 0, expansion.before + first, NONE)
     after = np.concatenate([own[:, None], open_[:, None], earlier], axis=1)
     send_messages(plan, routes, expansion.share * num_bytes, after, label=label, layer=layer)
-    results = np.where(expansion.last >= 0, expansion.last + first, NONE).reshape(plan.num_nodes, -1)
+    results = np.where(expansion.last >= 0, expansion.last + first, NONE).reshape(len(plan.workers), -1)
     done = plan.all_of(np.concatenate([called[:, None], results], axis=1))
     plan.known[_BEFORE] = done
     return done

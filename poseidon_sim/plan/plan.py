@@ -16,7 +16,11 @@ from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers
 from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Recorder, TaskTable, lower
 from poseidon_sim.workload.layer import Workload
 
-__all__ = ["Phase", "Plan", "PlanLayer"]
+__all__ = ["Phase", "Plan", "PlanLayer", "UnfoldableError"]
+
+
+class UnfoldableError(Exception):
+    """Messages cannot be folded: the nodes, or what they do in a collective, are not all alike."""
 
 
 class Phase(NamedTuple):
@@ -41,6 +45,11 @@ class Plan:
     batch_size : samples per GPU and iteration.
     layout : extra server nodes and nodes with roles.
     folded : fold equal nodes into classes (exact) or give every node a class of its own.
+    rounds : record collectives message by message; folded, one message stands for those that all nodes send alike.
+
+    Raises
+    ------
+    UnfoldableError : messages shall be folded and nodes (here) or what they send (while recording) are not all alike.
     """
 
     def __init__(
@@ -54,7 +63,10 @@ class Plan:
     ) -> None:
         self.workload, self.hardware, self.own_batch_size = workload, cluster, batch_size
         self.links = Fabric(cluster, layout, folded)
+        if rounds and folded and not self._alike(cluster):
+            raise UnfoldableError("nodes that differ")
         self.rounds = rounds
+        self.folded_rounds = rounds and folded
         self.reads: set[str] = set()
         self.classes = self.links.classes
         self.workers = self.links.workers
@@ -79,6 +91,11 @@ class Plan:
         self._queue_rows: dict[tuple[str, bytes], np.ndarray] = {}
         self._use_rows: dict[tuple[object, bytes], Uses] = {}
         self._all_workers = self.workers.tobytes()
+
+    def _alike(self, cluster: Cluster) -> bool:
+        """Whether every node is like every other, seen from the network too."""
+        network = cluster.network
+        return len(self.links.classes) == 1 and self.links.num_leaves == 1 and not (network and network.pair_bandwidth)
 
     # -- what a recording may depend on ------------------------------------------------------------------------
     # A recording serves all jobs that differ only in what was not read while it was made: see plan/recording.py.

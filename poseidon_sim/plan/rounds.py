@@ -36,7 +36,9 @@ class Routes:
     limited: npt.NDArray[np.bool_]
 
 
-def message_routes(plan: Plan, source: Ints, target: Ints, *, staged: bool, one_at_a_time: bool) -> Routes:
+def message_routes(
+    plan: Plan, source: Ints, target: Ints, *, staged: bool, one_at_a_time: bool, sent: Ints | None = None
+) -> Routes:
     """Return the routes of messages from rank to rank (GPUs in node order).
 
     Parameters
@@ -44,14 +46,23 @@ def message_routes(plan: Plan, source: Ints, target: Ints, *, staged: bool, one_
     staged : the buffers lie on the hosts.
     one_at_a_time : a GPU sends one message after another; else it has a connection to each peer, all used at
         once.
+    sent : indices of the messages of node 0 when all nodes are one class and those stand for all; else all are routed.
     """
     network, cluster = plan.cluster.network, plan.cluster
-    a, b = plan.workers[source // plan.gpus_per_node], plan.workers[target // plan.gpus_per_node]
-    out = a != b
-    cap = _rate_caps(plan, source, target, a, b, staged, one_at_a_time)
-    columns = [(ids, c) for ids, c in _columns(plan, source, target, a, b, staged) if (ids >= 0).any()]
+    peers = 1 if one_at_a_time else _peers_at_once(source, target, source // plan.gpus_per_node == target // plan.gpus_per_node)
+    if sent is not None:
+        source, target = source[sent], target[sent]
+    from_node, to_node = source // plan.gpus_per_node, target // plan.gpus_per_node
+    out = from_node != to_node
+    if sent is not None:
+        from_node, to_node = np.zeros_like(from_node), np.zeros_like(to_node)
+    a, b = plan.workers[from_node], plan.workers[to_node]
+    cap = _rate_caps(plan, source, target, a, b, out, staged, peers)
+    columns = [(ids, c) for ids, c in _columns(plan, source, target, a, b, out, staged) if (ids >= 0).any()]
     links = np.stack([ids for ids, _ in columns], axis=1) if columns else np.full((len(a), 0), NONE)
     coefficients = np.broadcast_to(np.array([c for _, c in columns]), links.shape)
+    if sent is not None:
+        links, coefficients = _merged(links, coefficients)
     pair = source * plan.num_gpus + (source if one_at_a_time else target)
     senders, row = np.unique(pair, return_inverse=True)
     queues = np.array(
@@ -103,16 +114,26 @@ def send_messages(
     )
 
 
+def _merged(links: Ints, coefficients: Floats) -> tuple[Ints, Floats]:
+    """Add up the coefficients of a link that a row names twice: what a node sends and what it receives alike."""
+    links, coefficients = links.copy(), np.array(coefficients)
+    for later in range(1, links.shape[1]):
+        for earlier in range(later):
+            twice = (links[:, later] >= 0) & (links[:, later] == links[:, earlier])
+            coefficients[twice, earlier] += coefficients[twice, later]
+            links[twice, later] = NONE
+    return links, coefficients
+
+
 def _rate_caps(
-    plan: Plan, source: Ints, target: Ints, a: Ints, b: Ints, staged: bool, one_at_a_time: bool
+    plan: Plan, source: Ints, target: Ints, a: Ints, b: Ints, out: npt.NDArray[np.bool_], staged: bool, peers: int
 ) -> Floats:
     """Return (M,) bytes/s that no message exceeds: lanes, bus between sockets, pair of nodes."""
-    gpus, network, out = plan.gpus_per_node, plan.cluster.network, a != b
+    gpus, network = plan.gpus_per_node, plan.cluster.network
     cap = np.full(len(a), np.inf)
     if not staged:
         lanes = _capacities(plan, "pcie_to_host")
-        at_once = 1 if one_at_a_time else _peers_at_once(source, target, ~out)
-        cap = np.where(out, np.minimum(lanes[a], lanes[b]), _capacities(plan, "peer")[a] / at_once)
+        cap = np.where(out, np.minimum(lanes[a], lanes[b]), _capacities(plan, "peer")[a] / peers)
         bus = _capacities(plan, "socket")[a]
         cap = np.where(~out & _other_socket(source, target, gpus), np.minimum(cap, bus), cap)
     if network is not None and network.pair_bandwidth:
@@ -122,11 +143,10 @@ def _rate_caps(
 
 
 def _columns(
-    plan: Plan, source: Ints, target: Ints, a: Ints, b: Ints, staged: bool
+    plan: Plan, source: Ints, target: Ints, a: Ints, b: Ints, out: npt.NDArray[np.bool_], staged: bool
 ) -> list[tuple[Ints, float]]:
     """Return (link of each message or -1, coefficient) kind by kind."""
     gpus, fabric = plan.gpus_per_node, plan.fabric
-    out = a != b
     leaf = np.array([c.leaf for c in plan.classes], dtype=np.int64)
     cross = out & (leaf[a] != leaf[b])
 
