@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -13,6 +16,8 @@ import typer
 from poseidon_sim.errors import InputError, PoseidonSimError, nearest, unknown_name
 
 INTERRUPTED = 130
+#: how often a sweep says how far it is when nobody watches a terminal
+QUIET_SECONDS = 10.0
 #: typer's own, wherever its version keeps it: click's, or a copy inside typer
 UsageError: type[Any] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 
@@ -96,6 +101,7 @@ def sweep(
     grid: Annotated[list[str], typer.Argument(metavar="KEY=V1,V2,...", help="values of each axis, e.g. nodes=1,2,4 strategy=poseidon,all-reduce")],
     out: Annotated[Path, typer.Option("-o", "--out", help="folder for results.csv; an unfinished sweep there is resumed")],
     jobs: Annotated[int, typer.Option(help="worker processes")] = 1,
+    backend: Annotated[str, typer.Option(help="processes (this machine), or dask or ray (a cluster, through joblib)")] = "processes",
 ) -> None:
     """Simulate every combination of a grid; finished rows survive an interruption."""
     from poseidon_sim.planner import sweep as run_sweep
@@ -104,16 +110,44 @@ def sweep(
     axes = parse_grid(grid)
     base = load_scenario(scenario)
     _writable(out / "results.csv")
-    path = run_sweep(base.raw, axes, out, jobs=jobs, progress=_progress if sys.stderr.isatty() else None)
+    with _progress() as progress:
+        path = run_sweep(base.raw, axes, out, jobs=jobs, progress=progress, backend=backend)
     errors = _errors(path)
     if errors:
         _say(f"{len(errors)} rows could not be simulated (column error); the first: {errors[0]}")
     print(path)
 
 
-def _progress(done: int, total: int) -> None:
-    end = "\n" if done == total else ""
-    print(f"\r{done}/{total} scenarios", end=end, file=sys.stderr, flush=True)
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show how far a sweep is, at what rate, and the time left: a bar on a terminal, else a line every few seconds."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("scenarios, {task.fields[rate]}"), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            row = bar.add_task("sweep", total=None, rate="")
+            began, first = time.monotonic(), -1
+
+            def show(done: int, total: int) -> None:
+                nonlocal first
+                first = done if first < 0 else first
+                rate = (done - first) / max(1e-9, time.monotonic() - began)
+                bar.update(row, completed=done, total=total, rate=f"{rate:.0f}/s" if done > first else "")
+
+            yield show
+        return
+    began = said = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= QUIET_SECONDS or (done == total and said > began):
+            said = now
+            _say(f"{done} of {total} scenarios after {now - began:.0f} s")
+
+    yield tell
 
 
 def _errors(path: Path) -> list[str]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.collective.loads import call_overhead, unit_phases
-from poseidon_sim.collective.symmetry import Folded, fold_messages
 from poseidon_sim.collective.messages import Expansion, Leg, Schedule, expand
+from poseidon_sim.collective.symmetry import Folded, fold_messages
 from poseidon_sim.plan.plan import Phase, Plan, PlanLayer, UnfoldableError
 from poseidon_sim.plan.record import NONE, Handles
 from poseidon_sim.plan.rounds import message_routes, send_messages

@@ -31,7 +31,9 @@ def pieces(trace: Trace, tasks: Ints) -> tuple[Floats, Ints, list[Words]]:
     Returns
     -------
     (n, 5) moments in seconds: start, fluid phase begins, own work done, fluid phase over, end; (n,) which of the rows
-    of four words in the list says what the pieces between them were. "Own work" is the time that the task and its equals (same label, layer and iteration,
+    of four words in the list says what the pieces between them were.
+
+    "Own work" is the time that the task and its equals (same label, layer and iteration,
     at the same time) need on their tightest link with that link to themselves; the rest of the fluid
     phase is contention.
     """

@@ -12,7 +12,6 @@ from poseidon_sim.metrics.intervals import Intervals, clip, length, shared, unio
 from poseidon_sim.plan.record import COMPUTE_KINDS, KINDS, TRANSFER_KINDS
 from poseidon_sim.trace import Trace
 
-
 _IS_KIND = {
     kinds: np.array([code in kinds for code in range(len(KINDS))]) for kinds in (COMPUTE_KINDS, TRANSFER_KINDS)
 }
@@ -53,7 +52,8 @@ def step_metrics(trace: Trace, batch_sizes: npt.NDArray[np.float64]) -> StepMetr
     samples = batch_sizes * counts
     throughput = float((samples * trace.num_measured / spans).sum())
     busy, moving = (_by_node(trace, kinds) for kinds in (COMPUTE_KINDS, TRANSFER_KINDS))
-    rows = np.array([_worker_times(busy(int(c)), moving(int(c)), window) for c, window in zip(fabric.workers, windows, strict=True)])
+    workers = [int(c) for c in fabric.workers]
+    rows = np.array([_worker_times(busy(c), moving(c), window) for c, window in zip(workers, windows, strict=True)])
     rows = rows / trace.num_measured
     mean = (rows * counts[:, None]).sum(axis=0) / counts.sum()
     return StepMetrics(float(samples.sum() / throughput), throughput, *(float(x) for x in mean))

@@ -86,7 +86,7 @@ class Plan:
         self.times = pass_times(workload, [self.classes[c] for c in self.workers], batch_size)  # (1 + 2 layers, W)
         self.timed: list[tuple[int, int]] = []  # (first task, row of `times`) of what the layers' times decide
         self.phased: list[tuple[int, object, int]] = []  # (task, collective, phase) of what the links' rates decide
-        self._busy: list[bool] = self.times.any(axis=1).tolist()
+        self._busy = [bool(row.any()) for row in self.times]
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
         self._queue_rows: dict[tuple[str, bytes], np.ndarray] = {}
         self._use_rows: dict[tuple[object, bytes], Uses] = {}

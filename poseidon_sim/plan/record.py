@@ -107,7 +107,7 @@ def lower(
     """Turn recorded blocks into the engine's arrays and the table that says what each task means."""
     columns = dict(zip(Block._fields, zip(*recorder.blocks, strict=True), strict=True))
     if not recorder.blocks:
-        columns = {name: () for name in Block._fields}
+        columns = dict.fromkeys(Block._fields, ())
     sizes = np.array(columns["size"], dtype=np.int64)
     total = recorder.num_tasks
 
@@ -179,7 +179,7 @@ def _column(values: tuple[Any, ...], sizes: npt.NDArray[np.int64], total: int, d
     plain: list[Any] = list(values)
     for i in arrays:
         plain[i] = 0
-    out = np.repeat(np.array(plain, dtype=dtype), sizes)
+    out: npt.NDArray[Any] = np.repeat(np.array(plain, dtype=dtype), sizes)
     ends = np.cumsum(sizes)
     for i, first, last in zip(arrays, (ends - sizes)[arrays].tolist(), ends[arrays].tolist(), strict=True):
         out[first:last] = values[i]

@@ -55,7 +55,9 @@ def run_slices(
         yield from _in_processes(work, slices, jobs)
 
 
-def _in_processes(work: Work[Slice, Answer], slices: Sequence[Slice], jobs: int) -> Iterator[tuple[Slice, Answer | DeadWorkerError]]:
+def _in_processes(
+    work: Work[Slice, Answer], slices: Sequence[Slice], jobs: int
+) -> Iterator[tuple[Slice, Answer | DeadWorkerError]]:
     """Run in worker processes; what a dead worker left undone runs again, point by point, each in a worker of its own."""
     left = list(slices)
     while left:
@@ -80,7 +82,8 @@ def _in_processes(work: Work[Slice, Answer], slices: Sequence[Slice], jobs: int)
             return
         order = {id(each): place for place, each in enumerate(left)}
         suspects.sort(key=lambda each: order[id(each)])
-        warnings.warn("a worker process was ended by the system (out of memory?); its scenarios run again", RuntimeWarning, stacklevel=2)
+        text = "a worker process was ended by the system (out of memory?); its scenarios run again"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         for each in suspects[: 2 * jobs + 1]:  # running or handed out when the worker died
             for place in range(len(each)):
                 yield _alone(work, each[place : place + 1])
@@ -108,7 +111,8 @@ def _on_cluster(
     needed = {"dask": ("joblib", "distributed"), "ray": ("joblib", "ray")}[backend]
     for module in needed:
         if importlib.util.find_spec(module) is None:
-            raise InputError(f'backend={backend} needs {module}, which is not installed; write `pip install "poseidon-sim[{backend}]"`')
+            hint = f'write `pip install "poseidon-sim[{backend}]"`'
+            raise InputError(f"backend={backend} needs {module}, which is not installed; {hint}")
     import joblib
 
     client = None
@@ -129,13 +133,12 @@ def _on_cluster(
 
 def _dask_client(jobs: int) -> Any:
     """Return a client of a cluster of our own, or None when the process is connected to one already."""
-    from distributed import Client, LocalCluster, get_client
+    from distributed import Client, get_client
 
     try:
         get_client()
     except ValueError:
-        cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
-        return Client(cluster)
+        return Client(n_workers=jobs, threads_per_worker=1, dashboard_address=":0")
     return None
 
 

@@ -183,7 +183,7 @@ def strategy(given: str | Mapping[str, Any]) -> Strategy:
     name = settings.pop("name", None)
     if not isinstance(name, str):
         raise InputError(f"strategy.name={name!r} must be a name; see `poseidon-sim list strategies`")
-    kind = strategy_class(name)
+    kind: Any = strategy_class(name)
     known, hints = _settings_of(kind)
     values = {}
     for key, value in settings.items():
@@ -197,11 +197,12 @@ def strategy(given: str | Mapping[str, Any]) -> Strategy:
         values[key] = _setting(
             f"strategy.{key}", key, value, hints[key], None if default is MISSING else default
         )
-    return kind(**values)
+    built: Strategy = kind(**values)
+    return built
 
 
 @lru_cache(maxsize=256)
-def _settings_of(kind: type[Strategy]) -> tuple[dict[str, Field[Any]], dict[str, Any]]:
+def _settings_of(kind: Any) -> tuple[dict[str, Field[Any]], dict[str, Any]]:
     """Return the fields of a strategy and their types."""
     return {f.name: f for f in fields(kind)}, get_type_hints(kind)
 
