@@ -85,6 +85,8 @@ class Plan:
         self.layers = plan_layers(workload)
         self.times = pass_times(workload, [self.classes[c] for c in self.workers], batch_size)  # (1 + 2 layers, W)
         self.timed: list[tuple[int, int]] = []  # (first task, row of `times`) of what the layers' times decide
+        self.slowdown = np.array([self.classes[c].slowdown for c in self.workers])
+        self.slowed: list[tuple[int, np.ndarray]] = []  # (first task, seconds without slowdown) of other work on GPUs
         self.phased: list[tuple[int, object, int]] = []  # (task, collective, phase) of what the links' rates decide
         self._busy = [bool(row.any()) for row in self.times]
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
@@ -168,10 +170,12 @@ class Plan:
         self, kind: str, seconds: np.ndarray | float, after: Handles, *, layer: PlanLayer | None = None,
         label: str | None = None, stream: str = "compute",
     ) -> Handles:  # fmt: skip
-        """Run `seconds` of work on every worker's GPU, in order on one stream; streams share the GPU fairly."""
+        """Run `seconds` of work on every worker's GPU (longer on slowed nodes), in order on one stream; streams share it."""
         if not np.any(seconds):
             return self.all_of(after)
-        return self._compute(kind, label or kind, seconds, after, layer, stream)
+        whole = np.broadcast_to(np.asarray(seconds, dtype=np.float64), self.slowdown.shape)
+        self.slowed.append((self.recorder.num_tasks, whole))
+        return self._compute(kind, label or kind, whole * self.slowdown, after, layer, stream)
 
     def _compute(
         self, kind: str, label: str, seconds: np.ndarray | float, after: Handles, layer: PlanLayer | None, stream: str
@@ -183,14 +187,14 @@ class Plan:
         )  # fmt: skip
 
     def gemm_seconds(self, flops: float, moved_bytes: float = 0.0) -> np.ndarray:
-        """Return (W,) seconds of a dense matrix product on each worker's GPU; 0 with a warning if the GPU is unknown."""
+        """Return (W,) seconds of a dense matrix product on each worker's GPU, for `on_gpu`; 0 with a warning if it is unknown."""
         seconds = []
         for c in self.workers:
             gpu = self.classes[c].gpu
             one = gemm_time(gpu, self.workload.precision, flops, moved_bytes) if gpu is not None else None
             if one is None:
                 self.warn("no GPU rates given: extra GPU work of the strategy (rebuild, quantise) costs nothing")
-            seconds.append((one or 0.0) * self.classes[c].slowdown)
+            seconds.append(one or 0.0)
         return np.array(seconds)
 
     # -- moving bytes inside a node ----------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class Recording:
     reads: frozenset[str]
     busy: npt.NDArray[np.bool_]
     timed: npt.NDArray[np.int64]
+    slowed: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
     phased: npt.NDArray[np.int64]
     phases: tuple[tuple[Any, list[Phase]], ...]
 
@@ -45,10 +46,11 @@ class Recording:
         keys = dict.fromkeys(key for _, key, _ in plan.phased)
         first = dict(zip(keys, accumulate((len(plan.known.get(key, ())) for key in keys), initial=0), strict=False))
         phased = np.array([(task, first[key] + index) for task, key, index in plan.phased], dtype=np.int64).reshape(-1, 2)
+        slowed = np.array([first for first, _ in plan.slowed], dtype=np.int64), np.array([x for _, x in plan.slowed])
         phases = tuple((key, plan.known.get(key, [])) for key in keys)
         return cls(
             program, table, np.array(plan.iteration_ends), bool(plan.carried), tuple(plan.warnings), frozenset(plan.reads),
-            plan.times != 0, np.array(plan.timed, dtype=np.int64).reshape(-1, 2), phased, phases,
+            plan.times != 0, np.array(plan.timed, dtype=np.int64).reshape(-1, 2), slowed, phased, phases,
         )  # fmt: skip
 
     def for_job(self, plan: Plan) -> Program | None:
@@ -60,6 +62,10 @@ class Recording:
             work = work.copy()
             first, row = self.timed.T
             work[first[:, None] + np.arange(len(plan.workers))] = plan.times[row]
+        if len(self.slowed[0]):
+            work = work.copy()
+            first, whole = self.slowed
+            work[first[:, None] + np.arange(len(plan.workers))] = whole * plan.slowdown
         if len(self.phased):
             caps: list[float] = []
             for key, before in self.phases:
@@ -79,9 +85,12 @@ def _differ_in_rates_alone(before: list[Phase], now: list[Phase]) -> bool:
 
 
 def shape_of(cluster: Cluster) -> Cluster:
-    """Return the cluster without the rate of its network: clusters of one shape have the same tasks."""
+    """Return the cluster without the rate of its network and the draw of its jitter: one shape has the same tasks."""
     network = cluster.network
-    return cluster if network is None else replace(cluster, network=replace(network, bandwidth=1.0, efficiency=1.0))
+    if network is not None:
+        network = replace(network, bandwidth=1.0, efficiency=1.0)
+    jittered = cluster.jitter > 0  # every node is a class of its own, whatever is drawn
+    return replace(cluster, network=network, seed=0 if jittered else cluster.seed, jitter=0.5 if jittered else 0.0)
 
 
 class Recordings:
