@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from poseidon_sim.plan.compute import layer_times as layer_times
     from poseidon_sim.planner import advise as advise
     from poseidon_sim.planner import compare as compare
+    from poseidon_sim.planner import monte_carlo as monte_carlo
     from poseidon_sim.planner import sweep as sweep
     from poseidon_sim.scenario import Scenario as Scenario
     from poseidon_sim.scenario import load_scenario as load_scenario
@@ -101,6 +102,7 @@ _PUBLIC = {
     "record": "simulation",
     "simulate": "simulation",
     "strategy_class": "strategy.registry",
+    "monte_carlo": "planner",
     "sweep": "planner",
 }
 

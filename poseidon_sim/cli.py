@@ -157,6 +157,24 @@ def _errors(path: Path) -> list[str]:
         return [row["error"] for row in csv.DictReader(lines) if row["error"]]
 
 
+@app.command(name="monte-carlo")
+def monte_carlo(
+    scenario: ScenarioPath,
+    changes: Changes = None,
+    draws: Annotated[int, typer.Option(help="how many seeds, from cluster.seed on")] = 100,
+    jobs: Annotated[int, typer.Option(help="worker processes")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Simulate many draws of cluster.jitter and say how step times spread."""
+    from poseidon_sim.planner import monte_carlo as run_draws
+
+    spread = run_draws(_load(scenario, changes), draws, jobs)
+    if as_json:
+        _print_json(spread.to_dict())
+    else:
+        print(spread)
+
+
 @app.command()
 def plot(
     source: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="a sweep's folder, its results.csv, or a scenario (timeline)")],

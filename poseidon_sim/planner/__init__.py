@@ -2,5 +2,6 @@
 
 from poseidon_sim.planner.advice import CANDIDATES, Advice, advise, compare
 from poseidon_sim.planner.grid import sweep
+from poseidon_sim.planner.monte_carlo import Draws, monte_carlo
 
-__all__ = ["CANDIDATES", "Advice", "advise", "compare", "sweep"]
+__all__ = ["CANDIDATES", "Advice", "Draws", "advise", "compare", "monte_carlo", "sweep"]
