@@ -19,8 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import poseidon_sim as ps
 from peers.ring_simpy import ring as simpy_ring
+
+import poseidon_sim as ps
 
 HERE = Path(__file__).parent
 BANDWIDTH, LATENCY = 25e9 / 8, 5e-6
@@ -44,13 +45,11 @@ def tensors() -> list[tuple[float, float]]:
 
 
 def ours(nodes: int, name: str, detail: str, repeat: int) -> list[Row]:
-    from poseidon_sim.strategy.all_reduce import AllReduce
-
     model, cluster = ps.load_model("resnet50"), scenario(nodes, 1.0 if detail == "rounds" else 1.0 + 1e-12)
     rows = []
     for turn in range(repeat):
         begin = time.process_time()
-        run = ps.simulate(model, cluster, AllReduce(), engine="fast", detail="rounds")
+        run = ps.simulate(model, cluster, ps.AllReduce(), engine="fast", detail="rounds")
         cpu = time.process_time() - begin
         iterations = len(run.trace.iteration_ends)
         rows.append(row(f"poseidon_sim, {name}" + (", again" if turn else ""), nodes, cpu / iterations, run.step_time, run.trace.program.num_tasks // iterations))

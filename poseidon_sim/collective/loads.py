@@ -172,8 +172,9 @@ def _leg_loads(ground: Ground, leg: Leg) -> LegLoads:
     amounts: dict[str, Floats] = {}
     messages: dict[str, Floats] = {}
     rounds, work = [], 0.0
+    alike = all(_from_every_node(ground, each) for each in leg.rounds)
     for each in leg.rounds:
-        found = _round_loads(ground, each)
+        found = _round_loads(ground, each, alike)
         work += leg.repeat * float(np.bincount(each.source, each.share).max())
         rounds.append({kind: _different(ground, kind, *load) for kind, load in found.items()})
         for kind, (load, count) in found.items():
@@ -185,15 +186,21 @@ def _leg_loads(ground: Ground, leg: Leg) -> LegLoads:
     return LegLoads(tuple(rounds), total, mean, work, far)
 
 
-def _round_loads(ground: Ground, each: Round) -> dict[str, tuple[Floats, Floats]]:
+def _round_loads(ground: Ground, each: Round, alike: bool) -> dict[str, tuple[Floats, Floats]]:
     """Return (bytes per byte of buffer, messages) of one round on all links of every kind.
 
     GPU lanes have a link per GPU, 'peer' two (out, in), 'socket' and switches two per node, leaves one per leaf;
-    'pair' is every ordered pair of nodes.
+    'pair' is every ordered pair of nodes. When all nodes are `alike` in every round, the links of the first stand for all.
     """
-    gpus, nodes, share = ground.gpus, ground.num_nodes, each.share
-    a, b = each.source // gpus, each.target // gpus
-    out = a != b
+    gpus, nodes, source, target, share = ground.gpus, ground.num_nodes, each.source, each.target, each.share
+    if alike:  # all nodes carry what the first does
+        few = len(source) // nodes
+        a, b = source[:few] // gpus, target[:few] // gpus
+        out, share, nodes = a != b, share[:few], 1
+        source, target, a, b = source[:few] % gpus, target[:few] % gpus, 0 * a, 0 * b
+    else:
+        a, b = source // gpus, target // gpus
+        out = a != b
     found: dict[str, tuple[Floats, Floats]] = {}
 
     def put(kind: str, size: int, *where: tuple[Ints, npt.NDArray[np.bool_]]) -> None:
@@ -216,16 +223,29 @@ def _round_loads(ground: Ground, each: Round) -> dict[str, tuple[Floats, Floats]
         put("host_memory", nodes, (a, out), (b, out), (a, ~out), (b, ~out))
         return found
     lanes = out if ground.own_peers else np.ones_like(out)
-    put("pcie_to_host", nodes * gpus, (each.source, lanes))
-    put("pcie_to_gpu", nodes * gpus, (each.target, lanes))
-    put("peer", 2 * nodes * gpus, (each.source, ~out), (each.target + nodes * gpus, ~out))
+    put("pcie_to_host", nodes * gpus, (source, lanes))
+    put("pcie_to_gpu", nodes * gpus, (target, lanes))
+    put("peer", 2 * nodes * gpus, (source, ~out), (target + nodes * gpus, ~out))
     if ground.sockets:
         half = -(-gpus // 2)
-        x, y = 2 * a + (each.source % gpus >= half), 2 * b + (each.target % gpus >= half)
+        x, y = 2 * a + (source % gpus >= half), 2 * b + (target % gpus >= half)
         put("socket", 2 * nodes, (x, ~out & (x != y)))
         put("switch_to_host", 2 * nodes, (x, x != y))
         put("switch_to_gpu", 2 * nodes, (y, x != y))
     return found
+
+
+def _from_every_node(ground: Ground, each: Round) -> bool:
+    """Whether every node sends in a round what the first one does, to nodes as far ahead; nodes and their places are alike."""
+    nodes, gpus = ground.num_nodes, ground.gpus
+    if len(ground.runs) > 1 or ground.leaves or ground.pairs or len(each) % nodes:
+        return False
+    source, ahead, size = (
+        column.reshape(nodes, -1) for column in (each.source, (each.target - each.source) % (nodes * gpus), each.stop - each.start)
+    )
+    first = gpus * np.arange(nodes, dtype=np.int64)[:, None]
+    same_place = (source[0] < gpus).all() and (source - first == source[0]).all()
+    return bool(same_place and (ahead == ahead[0]).all() and (size == size[0]).all())
 
 
 def _different(ground: Ground, kind: str, amount: Floats, messages: Floats) -> Load:

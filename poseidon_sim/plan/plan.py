@@ -19,6 +19,13 @@ from poseidon_sim.workload.layer import Workload
 __all__ = ["Phase", "Plan", "PlanLayer", "UnfoldableError"]
 
 
+class Station(NamedTuple):
+    """Where tasks of one kind run on some nodes: the columns of their blocks; `limited`: every node has a link for them."""
+
+    columns: dict[str, Any]
+    limited: bool
+
+
 class UnfoldableError(Exception):
     """Messages cannot be folded: the nodes, or what they do in a collective, are not all alike."""
 
@@ -90,8 +97,8 @@ class Plan:
         self.phased: list[tuple[int, object, int]] = []  # (task, collective, phase) of what the links' rates decide
         self._busy = [bool(row.any()) for row in self.times]
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
-        self._queue_rows: dict[tuple[str, bytes], np.ndarray] = {}
-        self._use_rows: dict[tuple[object, bytes], Uses] = {}
+        self._stations: dict[tuple[str, bytes], Station] = {}
+        self._uses: dict[tuple[tuple[int, float], ...], Uses] = {}
         self._all_workers = self.workers.tobytes()
 
     def _alike(self, cluster: Cluster) -> bool:
@@ -180,11 +187,8 @@ class Plan:
     def _compute(
         self, kind: str, label: str, seconds: np.ndarray | float, after: Handles, layer: PlanLayer | None, stream: str
     ) -> Handles:
-        uses = self._uses(("gpu", 1.0))
-        return self._record(
-            kind, label, len(self.workers), after, layer=layer, node=self.workers, work=seconds, rate_cap=1.0,
-            queue=self._queues("gpu " + stream, self.workers), links=uses.links, coefficients=uses.coefficients,
-        )  # fmt: skip
+        station = self._station("gpu " + stream, self.workers, ("gpu", 1.0))
+        return self._record(kind, label, len(self.workers), after, layer, seconds, rate_cap=1.0, **station.columns)
 
     def gemm_seconds(self, flops: float, moved_bytes: float = 0.0) -> np.ndarray:
         """Return (W,) seconds of a dense matrix product on each worker's GPU, for `on_gpu`; 0 with a warning if it is unknown."""
@@ -211,26 +215,19 @@ class Plan:
         self, kind: str, lane: str, switch: str, num_bytes: float, after: Handles, layer: PlanLayer | None
     ) -> Handles:
         gpus = self.gpus_per_node
-        uses = self._uses(
-            (lane, 1.0), (switch, float(-(-gpus // 2))), ("host_copy", float(gpus)), ("host_memory", float(gpus))
-        )
-        if num_bytes <= 0 or not uses.limited:
+        all_gpus = (switch, float(-(-gpus // 2))), ("host_copy", float(gpus)), ("host_memory", float(gpus))
+        station = self._station(kind, self.workers, (lane, 1.0), *all_gpus)
+        if num_bytes <= 0 or not station.limited:
             return self.all_of(after)
         label = "copy to host" if kind == "copy_out" else "copy to GPU"
-        return self._record(
-            kind, label, len(self.workers), after, layer=layer, node=self.workers, work=num_bytes,
-            queue=self._queues(kind, self.workers), links=uses.links, coefficients=uses.coefficients,
-        )  # fmt: skip
+        return self._record(kind, label, len(self.workers), after, layer, num_bytes, **station.columns)
 
     def host_sum(self, nodes: np.ndarray, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Sum `num_bytes` of gradients on the CPU of each of `nodes` (class indices); free when no rate is stated."""
-        uses = self._uses(("host_sum", 1.0), nodes=nodes)
-        if not np.any(num_bytes) or not uses.limited:
+        station = self._station("host", nodes, ("host_sum", 1.0))
+        if not station.limited or not np.any(num_bytes):
             return self.all_of(after)
-        return self._record(
-            "host", "sum", len(nodes), after, layer=layer, node=nodes, work=num_bytes,
-            queue=self._queues("host", nodes), links=uses.links, coefficients=uses.coefficients,
-        )  # fmt: skip
+        return self._record("host", "sum", len(nodes), after, layer, num_bytes, **station.columns)
 
     # -- the network -------------------------------------------------------------------------------------------
 
@@ -280,9 +277,9 @@ class Plan:
         network, channels = self._network, self.hardware.host.channels
         if channels is not None:
             nodes = np.atleast_1d(columns["node"])
-            columns = {**columns, "queue": _scalar(self._queues("channel", nodes, channels))}
+            columns = {**columns, "queue": self._queues("channel", nodes, channels)}
         return self._record(
-            "send", label, len(sizes), ready, layer=layer, work=sizes, latency=network.message_overhead,
+            "send", label, len(sizes), ready, layer, sizes, latency=network.message_overhead,
             delay=network.latency, priority=priority, **columns,
         )  # fmt: skip
 
@@ -294,15 +291,15 @@ class Plan:
         network = self._network
         coefficients = columns["coefficients"] / fan[:, None]
         buffered = np.minimum(sizes, self.hardware.host.send_buffer or 0.0)
-        thread = _scalar(self._queues("thread", np.atleast_1d(columns["node"])))
-        common = {**columns, "coefficients": coefficients, "layer": layer, "priority": priority}
+        thread = self._queues("thread", np.atleast_1d(columns["node"]))
+        common = {**columns, "coefficients": coefficients, "priority": priority}
         in_thread = self._record(
-            "send", label, len(sizes), ready, work=(sizes - buffered) * fan, latency=network.message_overhead * fan,
+            "send", label, len(sizes), ready, layer, (sizes - buffered) * fan, latency=_scalar(network.message_overhead * fan),
             delay=0.0 if buffered.any() else network.latency, **{**common, "queue": thread},
         )  # fmt: skip
         if not buffered.any():
             return in_thread
-        return self._record("send", label, len(sizes), in_thread, work=buffered * fan, delay=network.latency, **common)
+        return self._record("send", label, len(sizes), in_thread, layer, buffered * fan, delay=network.latency, **common)
 
     @property
     def _network(self) -> Network:
@@ -316,7 +313,7 @@ class Plan:
 
     def pause(self, seconds: float, after: Handles, label: str) -> Handles:
         """Let `seconds` pass on every worker node (the overhead of a collective call)."""
-        return self._record("collective", label, len(self.workers), after, latency=seconds, node=self.workers)
+        return self._record("collective", label, len(self.workers), after, latency=seconds, node=_scalar(self.workers))
 
     def arrived(self, sent: Handles) -> Handles:
         """Join an (S, R, K) result of `send` over its senders: (R,) handles, true when a receiver has all of it."""
@@ -334,19 +331,15 @@ class Plan:
         queue = self.recorder.queue(("channel", channel))
         for index, phase in enumerate(phases):
             self.phased.append((self.recorder.num_tasks, key, index))
-            links, coefficients, _ = self._phase_uses(phase.uses)
+            if phase.uses not in self._uses:
+                self._uses[phase.uses] = Uses.of([merge_uses(list(phase.uses))])
+            links, coefficients, _ = self._uses[phase.uses]
             ready = self._record(
-                kind, f"{label} {phase.name}" if phase.name else label, 1, ready, layer=layer, work=phase.work,
+                kind, f"{label} {phase.name}" if phase.name else label, 1, ready, layer, phase.work,
                 latency=phase.latency, rate_cap=phase.rate_cap, queue=queue, links=links, coefficients=coefficients,
                 priority=priority,
             )  # fmt: skip
         return np.repeat(ready, len(self.workers))
-
-    def _phase_uses(self, uses: tuple[tuple[int, float], ...]) -> Uses:
-        key = (uses, b"")
-        if key not in self._use_rows:
-            self._use_rows[key] = Uses.of([merge_uses(list(uses))])
-        return self._use_rows[key]
 
     # -- joins -------------------------------------------------------------------------------------------------
 
@@ -388,41 +381,39 @@ class Plan:
         return lower(self.recorder, self.links.capacities, self.links.curves, names)
 
     def _record(
-        self, kind: str, label: str, size: int, after: Handles, *, layer: PlanLayer | None = None, **columns: Any
-    ) -> Handles:
-        if size == 1:
-            for name, value in columns.items():
-                if type(value) is np.ndarray and name not in _ROWS:
-                    columns[name] = value.item()
+        self, kind: str, label: str, size: int, after: Handles, layer: PlanLayer | None = None, work: Any = 0.0, *,
+        latency: Any = 0.0, delay: float = 0.0, rate_cap: Any = np.inf, priority: float = 0.0, queue: Any = -1,
+        needed: int | None = None, links: np.ndarray | None = None, coefficients: np.ndarray | None = None, node: Any = -1,
+        peer: Any = -1,
+    ) -> Handles:  # fmt: skip
+        """Append a block; its columns in the order of `Block`, numbers in place of arrays of one."""
+        if size == 1 and type(work) is np.ndarray:
+            work = work.item()
         index = layer.index if layer is not None else -1
-        recorder = self.recorder
-        block = Block(size, KIND[kind], recorder.label(label), after, layer=index, iteration=self.iteration, **columns)
-        return recorder.add(block)
+        return self.recorder.add(Block(
+            size, KIND[kind], self.recorder.label(label), after, work, latency, delay, rate_cap, 1.0, priority, queue, needed,
+            links, coefficients, index, node, peer, self.iteration,
+        ))  # fmt: skip
 
-    def _queues(self, kind: str, nodes: np.ndarray, slots: int = 1) -> np.ndarray:
+    def _station(self, kind: str, nodes: np.ndarray, *demands: tuple[str, float]) -> Station:
+        """Return where tasks of a kind run on each of `nodes`: their queue, and their demands (kind of link, coefficient)."""
         key = (kind, self._all_workers if nodes is self.workers else nodes.tobytes())
-        if key not in self._queue_rows:
-            self._queue_rows[key] = np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes], dtype=np.int64)
-        return self._queue_rows[key]
+        if key not in self._stations:
+            uses = Uses.of([merge_uses([(self.links.link(name, int(c)), x) for name, x in demands]) for c in nodes])
+            self._stations[key] = Station(
+                {"node": _scalar(nodes), "queue": self._queues(kind, nodes), "links": uses.links,
+                 "coefficients": uses.coefficients}, uses.limited,
+            )  # fmt: skip
+        return self._stations[key]
 
-    def _uses(self, *demands: tuple[str, float], nodes: np.ndarray | None = None) -> Uses:
-        """Return what per-node demands (kind of link, coefficient) use; the workers' by default."""
-        key = (demands, self._all_workers if nodes is None else nodes.tobytes())
-        if key not in self._use_rows:
-            where = self.workers if nodes is None else nodes
-            rows = [merge_uses([(self.links.link(kind, int(c)), x) for kind, x in demands]) for c in where]
-            self._use_rows[key] = Uses.of(rows)
-        return self._use_rows[key]
+    def _queues(self, kind: str, nodes: np.ndarray, slots: int = 1) -> Any:
+        return _scalar(np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes], dtype=np.int64))
 
     def _flow_table(self, senders: np.ndarray, receivers: np.ndarray) -> Flows:
         key = (senders.tobytes(), receivers.tobytes())
         if key not in self._flows:
             self._flows[key] = flow_table(self.links, senders, receivers)
         return self._flows[key]
-
-
-#: columns of a block that are arrays even for one task
-_ROWS = frozenset(("links", "coefficients"))
 
 
 def _scalar(values: np.ndarray) -> Any:
