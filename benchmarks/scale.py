@@ -149,10 +149,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, a minute in all")
     parser.add_argument("-o", "--out", type=Path, default=HERE / "scale.csv")
     args = parser.parse_args()
-    rows = folded()
+    rows = folded() + rounds((16, 64) if args.quick else (16, 64, 256)) + sweeps(args.quick)
     spread = jitter((16, 32, 64) if args.quick else (16, 32, 64, 128, 256))
     print(f"jitter: time grows as nodes to the power {exponent(spread):.1f}")
-    rows += spread + rounds((16, 64) if args.quick else (16, 64, 256)) + sweeps(args.quick)
+    rows += spread
     names = list(dict.fromkeys(name for r in rows for name in r))
     with open(args.out, "w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(out, names, restval="")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,20 @@ class Run:
         """Price of a million samples in the currency of the scenario, or None without a price."""
         return None if self.price_per_hour is None else self.price_per_hour / 3600.0 / self.throughput * 1e6
 
+    @cached_property
+    def folding(self) -> str | None:
+        """How far nodes that differ could not be folded and what that cost, in words; None where equal nodes are one."""
+        nodes, classes = self.job.cluster.nodes, len(self.trace.fabric.classes)
+        workers = len(self.trace.fabric.workers)
+        if workers == 1 or self.detail == "nodes":
+            return None
+        tasks = self.trace.program.num_tasks // len(self.trace.iteration_ends)
+        if self.detail == "rounds":
+            return f"messages cannot be folded here: {tasks:,} tasks an iteration on {nodes} nodes"
+        alike = replace(self.job, cluster=replace(self.job.cluster, groups=(), jitter=0.0))
+        equal = record(alike, self.strategy, num_iterations=1).recorder.num_tasks
+        return f"{nodes} nodes differ: {classes} classes, {tasks:,} tasks an iteration ({equal:,} if they were alike)"
+
     def summary(self) -> dict[str, Any]:
         """Return the headline figures as plain values."""
         m, (sent, busiest) = self.metrics, bytes_sent(self.trace)
@@ -132,6 +146,7 @@ class Run:
             "memory_bytes": {**asdict(self.memory), "total": self.memory.total},
             "num_tasks": self.trace.program.num_tasks,
             "node_classes": len(self.trace.fabric.classes),
+            "folding": self.folding,
             "provenance": provenance(
                 _plain(self.inputs), engine=self.engine, detail=self.detail, seed=self.job.cluster.seed
             ),
@@ -154,6 +169,7 @@ class Run:
             f"  traffic      {bytes_sent(self.trace)[0] / 1e6:.1f} MB sent per node and step",
             f"  limited by   {self.bottleneck}",
         ]
+        lines += [f"  folding      {self.folding}"] if self.folding else []
         lines += [f"  warning      {text}" for text in self.warnings]
         return "\n".join(lines)
 

@@ -193,6 +193,8 @@ def _traffic_lines(run: Run) -> list[str]:
     memory = run.memory
     capacity = "" if memory.capacity is None else f" of {memory.capacity / 1e9:.1f} GB"
     lines.append(f"  memory       {memory.total / 1e9:.1f} GB{capacity} per GPU (estimate)")
+    if run.folding:
+        lines.append(f"  folding      {run.folding}")
     if run.cost_per_million_samples is not None:
         lines.append(f"  cost         {run.cost_per_million_samples:.2f} per million samples")
     return lines
