@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
     from poseidon_sim.strategy.base import Strategy as Strategy
+    from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -70,6 +71,7 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
+    "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",
