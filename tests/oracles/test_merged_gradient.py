@@ -119,3 +119,13 @@ def test_a_scenario_gives_times_with_units_and_a_bare_number_is_refused() -> Non
     assert (loaded.strategy.startup_time, loaded.strategy.byte_time) == pytest.approx((1.44e-3, 3.66e-9))
     with pytest.raises(InputError, match=r"startup_time"):
         ps.load_scenario({**scenario, "strategy": {"name": "mg-wfbp", "startup_time": 3}})
+
+
+def test_a_gradient_under_the_least_size_waits_though_waiting_costs_more() -> None:
+    """Backward passes of 1 s, start-up 1 ms: nothing merges, but the 40-byte gradient of l2 may not go alone; the last one must."""
+    layers = tuple(ps.Layer(f"l{i}", "conv", (n,), forward_time=1.0, backward_time=1.0) for i, n in enumerate((10, 1000, 10, 1000)))
+    sizes = [layer.gradient_bytes() for layer in reversed(layers)]
+    assert ps.merge_plan([1.0] * 4, sizes, 1e-3, 0.0) == [1, 1, 1, 1]
+    assert ps.merge_plan([1.0] * 4, sizes, 1e-3, 0.0, least_size=100.0) == [1, 2, 1]
+    step = ps.simulate(ps.Workload("tiny", layers), pair(), ps.MergedGradient(least_size=100.0), batch_size=1).step_time
+    assert step == pytest.approx(8.0 + ALPHA + BETA * 40, rel=1e-9)

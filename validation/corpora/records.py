@@ -100,13 +100,14 @@ def read_all(folder: Path = DATA) -> list[Record]:
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ps.UnreadableFileError(f"{path}: larger than {MAX_BYTES} bytes, which no file of measurements is")
-        text = path.read_bytes().decode("utf-8-sig")
+        size = path.stat().st_size
+        text = path.read_bytes().decode("utf-8-sig") if size <= MAX_BYTES else ""
     except OSError as error:
         raise ps.UnreadableFileError(f"{path}: cannot be read ({error.strerror}); restore the file") from None
     except UnicodeDecodeError as error:
         raise ps.UnreadableFileError(f"{path}: is not UTF-8 text (byte {error.start}); restore the file") from None
+    if size > MAX_BYTES:
+        raise ps.UnreadableFileError(f"{path}: larger than {MAX_BYTES} bytes, which no file of measurements is")
     try:
         rows = list(csv.reader(text.splitlines(keepends=True), strict=True))
     except csv.Error as error:
