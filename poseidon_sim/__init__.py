@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
     from poseidon_sim.strategy.base import Strategy as Strategy
+    from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
+    from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -71,6 +73,7 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
+    "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",
@@ -95,6 +98,7 @@ _PUBLIC = {
     "list_collectives": "collective",
     "list_gpus": "cluster.catalog",
     "list_links": "cluster.catalog",
+    "merge_plan": "strategy.merged_gradient",
     "list_models": "workload.load",
     "list_strategies": "strategy.registry",
     "load_model": "workload.load",

@@ -211,6 +211,8 @@ def _setting(path: str, key: str, value: object, hint: object, default: object) 
     """Read one setting by the type its dataclass field states."""
     if key.endswith("_size") and value is not None:
         return parse_size(value, path)
+    if key.endswith("_time") and value is not None:
+        return parse_time(value, path, allow_zero=True)
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise InputError(f"{path}={value!r} must be true or false")

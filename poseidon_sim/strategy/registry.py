@@ -16,6 +16,7 @@ _OURS = {
     "adam": "adam:Adam",
     "one-bit": "one_bit:OneBit",
     "all-reduce": "all_reduce:AllReduce",
+    "mg-wfbp": "merged_gradient:MergedGradient",
 }
 
 

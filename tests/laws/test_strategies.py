@@ -34,6 +34,8 @@ VARIANTS = [
     ps.AllReduce(overlap=False),
     ps.AllReduce(staging="host"),
     *(ps.AllReduce(algorithm=name) for name in list_collectives()),
+    ps.MergedGradient(startup_time=1e-3, byte_time=1e-9),
+    ps.MergedGradient(algorithm="tree", staging="host"),
 ]
 
 
