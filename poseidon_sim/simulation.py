@@ -108,6 +108,8 @@ class Run:
             return f"messages cannot be folded here: {tasks:,} tasks an iteration on {nodes} nodes"
         alike = replace(self.job, cluster=replace(self.job.cluster, groups=(), jitter=0.0))
         equal = record(alike, self.strategy, num_iterations=1).recorder.num_tasks
+        if equal >= tasks:
+            return None
         return f"{nodes} nodes differ: {classes} classes, {tasks:,} tasks an iteration ({equal:,} if they were alike)"
 
     def summary(self) -> dict[str, Any]:

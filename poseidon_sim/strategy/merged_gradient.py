@@ -2,7 +2,7 @@
 
 Paper: Shi, Chu, Li, MG-WFBP, INFOCOM'19: equations for the start of communication, Algorithm 1 (the merging rule).
 The technique needs rates: with t = startup_time + byte_time x bytes for one all-reduce, and the layers' backward times, it
-decides before training. So recording reads `layer.backward_time` and, unless both figures are given, the cluster.
+decides before training. So recording reads `plan.backward_time` and, unless both figures are given, the cluster.
 Simplified: with nodes that differ, the plan is made for the slowest; the figures taken from the cluster are the collective's
 closed form, which does not see the copies of host staging.
 """
@@ -123,7 +123,7 @@ class MergedGradient(Strategy):
     def merged(self, plan: Plan) -> list[int]:
         """Return how many layers each all-reduce carries, last layer first."""
         layers = plan.layers[::-1]
-        times = [max(layer.backward_time) for layer in layers]
+        times = [float(plan.backward_time(layer).max()) for layer in layers]
         sizes = [layer.gradient_bytes for layer in layers]
         return merge_plan(times, sizes, *self.assumed_times(plan.cluster), self.least_size or 0.0)
 
