@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,7 @@ import warnings
 import numpy as np
 import pytest
 
+import poseidon_sim.engine as engine
 from poseidon_sim.engine import SMALL, choose_engine, make_program, run, warn_once
 from poseidon_sim.engine.check import Checker
 from poseidon_sim.errors import CheckError, InputError, UnknownNameError
@@ -30,12 +32,29 @@ def test_an_unknown_engine_is_refused_and_the_nearest_is_named():
         run(SHARED, engine="referense")
 
 
-def test_auto_takes_the_reference_for_small_programs_and_the_fast_engine_for_large_ones():
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process that has not loaded the compiled engine, nor run anything."""
+    monkeypatch.setattr(engine, "is_loaded", lambda: False)
+    monkeypatch.setattr(engine, "_small_runs", itertools.count(1))
+
+
+def test_auto_takes_the_reference_for_small_programs_and_the_fast_engine_for_large_ones(fresh):
     assert choose_engine(SHARED) == "reference"
     assert choose_engine(LARGE) == "fast"
 
 
-def test_auto_takes_the_fast_engine_for_a_crowd_of_flows_unless_they_queue():
+def test_auto_takes_the_fast_engine_for_small_programs_too_once_it_is_loaded(monkeypatch):
+    monkeypatch.setattr(engine, "is_loaded", lambda: True)
+    assert choose_engine(SHARED) == "fast"
+
+
+def test_auto_loads_the_fast_engine_for_who_runs_many_small_programs(fresh):
+    chosen = [choose_engine(SHARED) for _ in range(engine.PATIENCE + 1)]
+    assert chosen == ["reference"] * engine.PATIENCE + ["fast"]
+
+
+def test_auto_takes_the_fast_engine_for_a_crowd_of_flows_unless_they_queue(fresh):
     crowd = {"uses": [{0: 1.0}] * 600, "capacity": [1.0]}
     assert choose_engine(make_program(np.ones(600), **crowd)) == "fast"
     assert choose_engine(make_program(np.ones(600), **crowd, queue=0, queue_slots=[4])) == "reference"
