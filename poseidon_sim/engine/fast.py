@@ -79,7 +79,10 @@ def retire(w: World, now: float, limit: float) -> None:
         if t.stage == FLOWED:
             t.release = now
             if t.queue >= 0:
-                queues[t.queue].free += 1
+                q = queues[t.queue]
+                q.free += 1
+                several = q.slots > 1 and q.last >= 0 and tasks[q.last].release == now
+                q.last = min(q.last, task) if several else task
                 ask(queues, asked, t.queue)
             if now + t.delay > limit:
                 t.stage = DELAYED
@@ -110,6 +113,7 @@ def grant(w: World, now: float, limit: float) -> None:
             task = q.root
             q.root = merge(tasks, tasks[task].left, tasks[task].right)
             q.free -= 1
+            tasks[task].mate = q.last
             begin(tasks, timers, due, task, now, limit)
 
 
@@ -231,5 +235,5 @@ def run_fast(program: Program, observe: Observer | None = None) -> Times:
         tasks = world.tasks
         for interval in replay(tasks["flow"], tasks["release"], tasks["route"], world.log[1:]):
             observe(*interval)
-    ready, start, release, end = (world.tasks[name].copy() for name in ("ready", "start", "release", "end"))
-    return Times(ready, start, release, end, num_instants)
+    moments = (world.tasks[name].copy() for name in ("ready", "start", "release", "end", "mate"))
+    return Times(*moments, num_instants)

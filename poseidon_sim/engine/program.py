@@ -110,13 +110,15 @@ class Times:
     """What the engine answers: when each task was ready, started, left its queue and ended, in seconds.
 
     `ready`, `start`, `release`, `end` are (T,) arrays. start - ready is the wait for a queue; release is the
-    end of the fluid phase; end = release + delay. `num_instants` counts the instants processed.
+    end of the fluid phase; end = release + delay. `mate` is the (T,) task that had left a task's queue last when it
+    started, -1 for none (of several slots, let go at one instant, the lowest). `num_instants` counts the instants processed.
     """
 
     ready: Floats
     start: Floats
     release: Floats
     end: Floats
+    mate: Ints
     num_instants: int
 
     @property

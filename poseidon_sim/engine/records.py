@@ -36,9 +36,9 @@ def _record(floats: str, integers: str) -> np.dtype[Any]:
 
 TASK = _record(
     "work latency delay priority rank ready start flow release end",
-    "queue needed route stage left right first_dependent last_dependent",
+    "queue needed route stage left right mate first_dependent last_dependent",
 )
-QUEUE = _record("", "free root asked")
+QUEUE = _record("", "slots free root last asked")
 ROUTE = _record("weight cap served since rate next_rate", "first_use last_use members before root changed seen")
 USE = _record("coefficient", "link route place")
 LINK = _record(
@@ -301,6 +301,7 @@ def make_world(p: Program, log_size: int) -> World:
             route=route,
             left=-1,
             right=-1,
+            mate=-1,
             ready=np.nan,
             start=np.nan,
             release=np.nan,
@@ -309,7 +310,7 @@ def make_world(p: Program, log_size: int) -> World:
             last_dependent=first_dependent[1:],
         ),
         dependents=dependents,
-        queues=records(QUEUE, p.num_queues, free=p.queue_slots, root=-1),
+        queues=records(QUEUE, p.num_queues, slots=p.queue_slots, free=p.queue_slots, root=-1, last=-1),
         routes=records(
             ROUTE,
             len(example),

@@ -89,7 +89,7 @@ class Simulation:
         self.link_capacity = p.capacity.tolist()
         points = zip(p.curve_flows.tolist(), p.curve_capacity.tolist(), strict=True)
         self.curves = rows(p.curve_ptr, list(points))
-        self.free = p.queue_slots.tolist()
+        self.slots, self.free = p.queue_slots.tolist(), p.queue_slots.tolist()
         self.waiting: list[list[tuple[float, float, int, Any]]] = [[] for _ in self.free]
         self.unqueued: list[Any] = []  # ready tasks that need no queue
         self.askable: set[int] = set()  # queues where a slot or a task has come free since the last look
@@ -98,6 +98,8 @@ class Simulation:
         self.must_share = False
         self.num_instants = 0
         self.ready, self.start, self.release, self.end = ([np.nan] * p.num_tasks for _ in range(4))
+        self.mate = [-1] * p.num_tasks
+        self.left_last = [-1] * p.num_queues
 
     def life(self, task: int) -> Steps:
         """From ready to end: queue, latency, fluid phase, release, delay."""
@@ -106,6 +108,8 @@ class Simulation:
         if queue >= 0 or work or self.latency[task] or self.delay[task]:
             yield self.turn(task, queue)
         self.start[task] = self.env.now
+        if queue >= 0:
+            self.mate[task] = self.left_last[queue]
         yield from self.wait(task, self.latency[task])
         if work:
             done = self.env.event()
@@ -116,6 +120,9 @@ class Simulation:
             self.must_share = True
         self.release[task] = self.env.now
         if queue >= 0:
+            last = self.left_last[queue]
+            several = self.slots[queue] > 1 and last >= 0 and self.release[last] == self.env.now
+            self.left_last[queue] = min(last, task) if several else task
             self.free[queue] += 1
             self.askable.add(queue)
         yield from self.wait(task, self.delay[task])
@@ -232,7 +239,7 @@ def run_reference(program: Program, observe: Observer | None = None) -> Times:
         np.array(stamps, dtype=np.float64)
         for stamps in (simulation.ready, simulation.start, simulation.release, simulation.end)
     )
-    return Times(ready, start, release, end, simulation.num_instants)
+    return Times(ready, start, release, end, np.array(simulation.mate, dtype=np.int64), simulation.num_instants)
 
 
 def deadlock(tasks: Any) -> CheckError:

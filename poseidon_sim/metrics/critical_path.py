@@ -65,8 +65,8 @@ def path_tasks(trace: Trace) -> Ints:
     """Return the task ids of the critical path of the measured window, in order of time."""
     begin, finish = _window(trace)
     task = _last(trace, finish)
-    before = predecessors(trace).tolist()
     start = trace.times.start.tolist()
+    before = _Causes(trace)
     found: list[int] = []
     seen: set[int] = set()
     while task >= 0 and task not in seen:
@@ -74,7 +74,7 @@ def path_tasks(trace: Trace) -> Ints:
         found.append(task)
         if start[task] <= begin + CLOSE * finish:
             break
-        task = before[task]
+        task = before.of(task)
     return np.array(found[::-1], dtype=np.int64)
 
 
@@ -127,15 +127,25 @@ def bottleneck(blame: dict[str, float], trace: Trace | None = None) -> str:
     return text
 
 
-def predecessors(trace: Trace) -> Ints:
-    """Return (T,) the task that let each task start: a dependency or the one that left its queue, or -1."""
-    times, queue = trace.times, trace.program.queue
-    by_dependency = _last_dependency(trace)
-    waited = (queue >= 0) & (times.start > times.ready * (1 + CLOSE))
-    if not waited.any():
-        return by_dependency
-    by_queue = _left_the_queue(trace)
-    return np.where(waited & (by_queue >= 0), by_queue, by_dependency)
+class _Causes:
+    """Tells which task let another start: a dependency, or the one that left its queue; looked up as the walk asks."""
+
+    def __init__(self, trace: Trace) -> None:
+        program, times = trace.program, trace.times
+        self.waited = ((program.queue >= 0) & (times.start > times.ready * (1 + CLOSE)) & (times.mate >= 0)).tolist()
+        self.mate, self.ready, self.end = times.mate, times.ready, times.end
+        self.pointers, self.dep = program.dep_ptr, program.dep
+
+    def of(self, task: int) -> int:
+        """Return the cause, or -1: of dependencies that ended in time the last, the first of equals."""
+        if self.waited[task]:
+            return int(self.mate[task])
+        dep = self.dep[self.pointers[task] : self.pointers[task + 1]]
+        if len(dep) <= 1:
+            return int(dep[0]) if len(dep) else -1
+        ends = self.end[dep]
+        ends[ends > self.ready[task] * (1 + CLOSE) + 1e-15] = -np.inf
+        return int(dep[ends.argmax()])
 
 
 def _window(trace: Trace) -> tuple[float, float]:
@@ -152,54 +162,6 @@ def _last(trace: Trace, finish: float) -> int:
     real = close[trace.table.kind[close] != KIND["join"]]
     chosen = real if len(real) else close
     return int(chosen[0]) if len(chosen) else -1
-
-
-def _last_dependency(trace: Trace) -> Ints:
-    """The dependency whose end made each task ready (the k-th to end of k needed), or -1."""
-    program, times = trace.program, trace.times
-    rows = program.dep_owner
-    ends = times.end[program.dep]
-    ends = np.where(ends <= times.ready[rows] * (1 + CLOSE) + 1e-15, ends, -np.inf)
-    found = np.full(program.num_tasks, -1, dtype=np.int64)
-    filled = np.flatnonzero(program.dep_ptr[1:] > program.dep_ptr[:-1])
-    if len(filled):
-        latest = np.full(program.num_tasks, -np.inf)
-        latest[filled] = np.maximum.reduceat(ends, program.dep_ptr[filled])
-        hits = np.flatnonzero((ends == latest[rows]) & np.isfinite(ends))[::-1]
-        found[rows[hits]] = program.dep[hits]  # the first of equals is written last
-    return found
-
-
-def _left_the_queue(trace: Trace) -> Ints:
-    """The task that left each task's queue at the moment it started, or -1."""
-    program, times = trace.program, trace.times
-    tasks = np.flatnonzero(program.queue >= 0)
-    n = len(tasks)
-    queue, start, release = program.queue[tasks], times.start[tasks], times.release[tasks]
-    instant = release <= start
-    # one sorted line per queue: leavings (0) and, after those of the same moment, starts (1)
-    moment = np.concatenate([release, np.where(instant, start, start * (1 + CLOSE))])
-    is_start = np.concatenate([np.zeros(n), np.where(instant, -1.0, 1.0)])
-    twice = np.concatenate([tasks, tasks])
-    keys = (twice, times.ready[twice], program.priority[twice], times.start[twice])
-    order = np.lexsort(
-        (
-            is_start,
-            *keys,
-            np.where(np.concatenate([instant, instant]), 0, is_start),
-            moment,
-            np.tile(queue, 2),
-        )
-    )
-    leaving = order < n
-    at = np.maximum.accumulate(np.where(leaving, np.arange(2 * n), -1))
-    found = np.full(program.num_tasks, -1, dtype=np.int64)
-    asks = np.flatnonzero(~leaving & (at >= 0))
-    who, mate = tasks[order[asks] - n], tasks[order[at[asks]]]
-    fits = (program.queue[who] == program.queue[mate]) & (who != mate)
-    fits &= np.abs(times.release[mate] - times.start[who]) <= CLOSE * np.maximum(times.start[who], 1e-30)
-    found[who[fits]] = mate[fits]
-    return found
 
 
 def _collective_calls(trace: Trace | None) -> int | None:

@@ -23,6 +23,9 @@ def play(work: list[float], **given: Any) -> Times:
 def assert_same_times(a: Times, b: Times) -> None:
     for moment in MOMENTS:
         np.testing.assert_allclose(getattr(a, moment), getattr(b, moment), rtol=1e-9, atol=0, err_msg=moment)
+    for each in (a, b):  # who waited for a queue started when its mate let go
+        waited = (each.mate >= 0) & (each.start > each.ready * (1 + 1e-9))
+        np.testing.assert_allclose(each.release[each.mate[waited]], each.start[waited], rtol=1e-9, atol=0)
     assert a.num_instants == b.num_instants
 
 
