@@ -124,8 +124,13 @@ def _on_cluster(
         client = _dask_client(jobs)
     try:
         with joblib.parallel_config(backend=backend, n_jobs=jobs):
-            parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
-            yield from parallel(joblib.delayed(_paired)(work, each) for each in slices)
+            if backend == "dask":
+                parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
+                yield from parallel(joblib.delayed(_paired)(work, each) for each in slices)
+            else:  # Ray's backend hands nothing over before all is done: ask for some slices at a time
+                for at in range(0, len(slices), 2 * jobs):
+                    some = slices[at : at + 2 * jobs]
+                    yield from joblib.Parallel(batch_size=1)(joblib.delayed(_paired)(work, each) for each in some)
     finally:
         if client is not None:
             client.close()
