@@ -236,4 +236,5 @@ def run_fast(program: Program, observe: Observer | None = None) -> Times:
         for interval in replay(tasks["flow"], tasks["release"], tasks["route"], world.log[1:]):
             observe(*interval)
     moments = (world.tasks[name].copy() for name in ("ready", "start", "release", "end", "mate"))
-    return Times(*moments, num_instants)
+    ready, start, release, end, mate = moments
+    return Times(ready, start, release, end, mate, num_instants)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError
-from poseidon_sim.planner.pools import DeadWorkerError, run_slices
+from poseidon_sim.planner.pools import DeadWorkerError, connected, run_slices
 from poseidon_sim.provenance import digest
 from poseidon_sim.scenario import load_scenario
 from poseidon_sim.simulation import settled_engine, simulate
@@ -125,16 +125,17 @@ def _run_all(
     size = max(1, min(MOST_IN_SLICE, -(-len(order) // (4 * jobs))))
     left = [[(i, points[i]) for i in order[at : at + size]] for at in range(0, len(order), size)]
     work = _Work(base, settled_engine())
-    while left:
-        undone: list[list[tuple[int, Point]]] = []
-        for each, answer in run_slices(work, left, jobs, backend):
-            if isinstance(answer, DeadWorkerError):
-                yield [(index, {**point, "error": str(answer)}) for index, point in each]
-                continue
-            yield [(index, row) for (index, _), row in zip(each, answer, strict=False)]
-            if len(answer) < len(each):
-                undone.append(each[len(answer) :])
-        left = undone
+    with connected(jobs, backend):
+        while left:
+            undone: list[list[tuple[int, Point]]] = []
+            for each, answer in run_slices(work, left, jobs, backend):
+                if isinstance(answer, DeadWorkerError):
+                    yield [(index, {**point, "error": str(answer)}) for index, point in each]
+                    continue
+                yield [(index, row) for (index, _), row in zip(each, answer, strict=False)]
+                if len(answer) < len(each):
+                    undone.append(each[len(answer) :])
+            left = undone
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,8 @@ class _Work:
     engine: str
 
     def __call__(self, points: Sequence[tuple[int, Point]]) -> list[dict[str, object]]:
+        if self.engine == "fast":
+            settled_engine()  # a worker elsewhere loads it now, and not while its time runs
         rows, until = [], time.monotonic() + PATIENCE
         for _, point in points:
             rows.append(run_point(self.base, point, self.engine))

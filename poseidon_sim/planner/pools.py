@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from poseidon_sim.errors import InputError, unknown_name
@@ -37,15 +38,8 @@ def run_slices(
     ----------
     work : a function that can be pickled.
     jobs : worker processes; 1 with backend 'processes' runs in this process.
-    backend : 'processes' on this machine; 'dask' or 'ray': joblib's backends, on the cluster that the process is
-        connected to (a local one when there is none).
-
-    Raises
-    ------
-    InputError : the backend is unknown or not installed.
+    backend : 'processes' on this machine; 'dask' or 'ray': joblib's backends, inside :func:`connected`.
     """
-    if backend not in BACKENDS:
-        raise unknown_name("backend", backend, BACKENDS)
     if backend != "processes":
         yield from _on_cluster(work, slices, jobs, backend)
     elif jobs == 1 or len(slices) <= 1:
@@ -105,35 +99,45 @@ def _context() -> Any:
     return multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else None)
 
 
-def _on_cluster(
-    work: Work[Slice, Answer], slices: Sequence[Slice], jobs: int, backend: str
-) -> Iterator[tuple[Slice, Answer | DeadWorkerError]]:
-    needed = {"dask": ("joblib", "distributed"), "ray": ("joblib", "ray")}[backend]
-    for module in needed:
+@contextmanager
+def connected(jobs: int, backend: str) -> Iterator[None]:
+    """Keep a cluster for several calls of :func:`run_slices`: the one this process is connected to, or a local one.
+
+    Raises
+    ------
+    InputError : the backend is unknown or not installed.
+    """
+    if backend not in BACKENDS:
+        raise unknown_name("backend", backend, BACKENDS)
+    for module in {"dask": ("joblib", "distributed"), "ray": ("joblib", "ray")}.get(backend, ()):
         if importlib.util.find_spec(module) is None:
             hint = f'write `pip install "poseidon-sim[{backend}]"`'
             raise InputError(f"backend={backend} needs {module}, which is not installed; {hint}")
+    client = _dask_client(jobs) if backend == "dask" else None
+    try:
+        yield
+    finally:
+        if client is not None:
+            client.close()
+
+
+def _on_cluster(
+    work: Work[Slice, Answer], slices: Sequence[Slice], jobs: int, backend: str
+) -> Iterator[tuple[Slice, Answer | DeadWorkerError]]:
     import joblib
 
-    client = None
     if backend == "ray":
         from ray.util.joblib import register_ray
 
         register_ray()
-    else:
-        client = _dask_client(jobs)
-    try:
-        with joblib.parallel_config(backend=backend, n_jobs=jobs):
-            if backend == "dask":
-                parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
-                yield from parallel(joblib.delayed(_paired)(work, each) for each in slices)
-            else:  # Ray's backend hands nothing over before all is done: ask for some slices at a time
-                for at in range(0, len(slices), 2 * jobs):
-                    some = slices[at : at + 2 * jobs]
-                    yield from joblib.Parallel(batch_size=1)(joblib.delayed(_paired)(work, each) for each in some)
-    finally:
-        if client is not None:
-            client.close()
+    with joblib.parallel_config(backend=backend, n_jobs=jobs):
+        if backend == "dask":
+            parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
+            yield from parallel(joblib.delayed(_paired)(work, each) for each in slices)
+        else:  # Ray's backend hands nothing over before all is done: ask for some slices at a time
+            for at in range(0, len(slices), 2 * jobs):
+                some = slices[at : at + 2 * jobs]
+                yield from joblib.Parallel(batch_size=1)(joblib.delayed(_paired)(work, each) for each in some)
 
 
 def _dask_client(jobs: int) -> Any:
