@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError
-from poseidon_sim.planner.pools import DeadWorkerError, connected, run_slices
+from poseidon_sim.planner.pools import DeadWorkerError, check_backend, connected, run_slices
 from poseidon_sim.provenance import digest
 from poseidon_sim.scenario import load_scenario
 from poseidon_sim.simulation import settled_engine, simulate
@@ -77,6 +77,7 @@ def sweep(
     """
     if jobs < 1:
         raise InputError(f"jobs={jobs} must be at least 1")
+    check_backend(backend)
     points = grid_points(grid)
     folder = Path(out_dir)
     key = digest({"base": base if isinstance(base, dict) else _text(base), "grid": grid})

@@ -99,20 +99,19 @@ def _context() -> Any:
     return multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else None)
 
 
-@contextmanager
-def connected(jobs: int, backend: str) -> Iterator[None]:
-    """Keep a cluster for several calls of :func:`run_slices`: the one this process is connected to, or a local one.
-
-    Raises
-    ------
-    InputError : the backend is unknown or not installed.
-    """
+def check_backend(backend: str) -> None:
+    """Raise InputError when a backend is unknown or not installed."""
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
     for module in {"dask": ("joblib", "distributed"), "ray": ("joblib", "ray")}.get(backend, ()):
         if importlib.util.find_spec(module) is None:
             hint = f'write `pip install "poseidon-sim[{backend}]"`'
             raise InputError(f"backend={backend} needs {module}, which is not installed; {hint}")
+
+
+@contextmanager
+def connected(jobs: int, backend: str) -> Iterator[None]:
+    """Keep a cluster for several calls of :func:`run_slices`: the one this process is connected to, or a local one."""
     client = _dask_client(jobs) if backend == "dask" else None
     try:
         yield
