@@ -239,7 +239,7 @@ def _run_folded_or_not(job: Job, strategy: Strategy, detail: str, engine: str, c
         num = warm_up + measured
         recording, program = _RECORDINGS.get((*key, num), plan, lambda empty: strategy.record(empty, num))
         chosen = choose_engine(program, engine)
-        times = run_engine(program, engine=chosen, check=check)
+        times = run_engine(program, engine=chosen, check=check, sound=program is not recording.program)
         ends = np.append(times.end, 0.0)[recording.iteration_ends]
         trace = Trace(program, times, recording.table, plan.links, ends, warm_up)
         return _Ran(plan, trace, chosen, recording.warnings, recording.carried)

@@ -134,15 +134,16 @@ class _Causes:
         program, times = trace.program, trace.times
         self.waited = ((program.queue >= 0) & (times.start > times.ready * (1 + CLOSE)) & (times.mate >= 0)).tolist()
         self.mate, self.ready, self.end = times.mate, times.ready, times.end
-        self.pointers, self.dep = program.dep_ptr, program.dep
+        self.pointers, self.dep = program.dep_ptr.tolist(), program.dep
 
     def of(self, task: int) -> int:
         """Return the cause, or -1: of dependencies that ended in time the last, the first of equals."""
         if self.waited[task]:
             return int(self.mate[task])
-        dep = self.dep[self.pointers[task] : self.pointers[task + 1]]
-        if len(dep) <= 1:
-            return int(dep[0]) if len(dep) else -1
+        first, last = self.pointers[task : task + 2]
+        if last - first <= 1:
+            return int(self.dep[first]) if last > first else -1
+        dep = self.dep[first:last]
         ends = self.end[dep]
         ends[ends > self.ready[task] * (1 + CLOSE) + 1e-15] = -np.inf
         return int(dep[ends.argmax()])

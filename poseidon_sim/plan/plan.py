@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,6 @@ class Plan:
         self.slowdown = np.array([self.classes[c].slowdown for c in self.workers])
         self.slowed: list[tuple[int, np.ndarray]] = []  # (first task, seconds without slowdown) of other work on GPUs
         self.phased: list[tuple[int, object, int]] = []  # (task, collective, phase) of what the links' rates decide
-        self._busy = [bool(row.any()) for row in self.times]
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
         self._stations: dict[tuple[str, bytes], Station] = {}
         self._uses: dict[tuple[tuple[int, float], ...], Uses] = {}
@@ -166,6 +166,12 @@ class Plan:
     def backward(self, layer: PlanLayer, after: Handles) -> Handles:
         """Run the backward pass of one layer: its gradient is ready when this ends."""
         return self._pass("backward", 2 + 2 * layer.index, after, layer)
+
+    @cached_property
+    def _busy(self) -> list[bool]:
+        """Which rows of `times` are not all zero."""
+        busy: np.ndarray = np.any(self.times != 0, axis=1)
+        return [bool(each) for each in busy]
 
     def _pass(self, kind: str, row: int, after: Handles, layer: PlanLayer | None) -> Handles:
         if not self._busy[row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,10 @@ class Trace:
 
     def link_amounts(self) -> npt.NDArray[np.float64]:
         """Return (L,) units of work each link carried in one iteration, averaged over all iterations."""
+        return self._link_amounts
+
+    @cached_property
+    def _link_amounts(self) -> npt.NDArray[np.float64]:
         p = self.program
         per_use = p.work[p.use_owner] * p.use_coefficient
         total = np.bincount(p.use_link, weights=per_use, minlength=p.num_links)
