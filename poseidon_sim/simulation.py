@@ -60,6 +60,7 @@ class Run:
     detail: str
     price_per_hour: float | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
+    currency: str = ""
 
     @property
     def step_time(self) -> float:
@@ -112,6 +113,12 @@ class Run:
             return None
         return f"{nodes} nodes differ: {classes} classes, {tasks:,} tasks an iteration ({equal:,} if they were alike)"
 
+    @property
+    def price_words(self) -> str:
+        """The price of a million samples in words, '' without a price."""
+        price = self.cost_per_million_samples
+        return "" if price is None else f"{price:.2f} {self.currency} per million samples".replace("  ", " ")
+
     def summary(self) -> dict[str, Any]:
         """Return the headline figures as plain values."""
         m, (sent, busiest) = self.metrics, bytes_sent(self.trace)
@@ -134,6 +141,7 @@ class Run:
             "bytes_sent_busiest_node": busiest,
             "bottleneck": self.bottleneck,
             "cost_per_million_samples": self.cost_per_million_samples,
+            "currency": self.currency,
             "warnings": list(self.warnings),
         }
 
@@ -302,10 +310,10 @@ def simulate(
     if isinstance(model, Scenario):
         given = model
         job, chosen = Job(given.workload, given.cluster, given.batch_size), given.strategy
-        price, inputs, warnings = given.price_per_hour, given.raw, list(given.warnings)
+        price, inputs, warnings, currency = given.price_per_hour, given.raw, list(given.warnings), given.currency
     else:
         job, chosen = _job(model, cluster, strategy, batch_size)
-        price, warnings = None, []
+        price, warnings, currency = None, [], ""
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     memory, caution = _checked_memory(job)
     warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
@@ -314,7 +322,7 @@ def simulate(
     per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
     return Run(
         job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *ran.warnings),
-        ran.engine, detail, price, inputs,
+        ran.engine, detail, price, inputs, currency,
     )  # fmt: skip
 
 

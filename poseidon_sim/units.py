@@ -248,6 +248,7 @@ def _wrong_unit(name: str, value: object, number: str, unit: str, dimension: str
     known = _UNITS[dimension]
     close = [each for each in known if each.lower() == unit.lower()]
     close = close or difflib.get_close_matches(unit, known, n=1, cutoff=0.6)
+    close.sort(key=lambda each: "B" in each)  # where both fit, bits are what people mean of a rate
     guesses = " or ".join(f'"{number} {each}"' for each in close)
     advice = f"did you mean {guesses}?" if close else f"write for example {_EXAMPLES[dimension]}"
     return UnitError(f"{name}={shown}: {_shown(unit)} is not a unit of a {dimension}; {advice}")

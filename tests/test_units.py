@@ -83,7 +83,7 @@ def test_whole_figures_come_out_exactly():
         ("40", 'network="40" has no unit; write for example "40 Gbit/s" or "40 GB/s"'),
         (
             "40 gbps",
-            'network="40 gbps": "gbps" is not a unit of a rate; did you mean "40 GBps" or "40 Gbps"?',
+            'network="40 gbps": "gbps" is not a unit of a rate; did you mean "40 Gbps" or "40 GBps"?',
         ),
         ("0 GB/s", 'network="0 GB/s" must be above zero; write for example "40 Gbit/s" or "12 GB/s"'),
         (None, 'network=None is empty; write for example "40 Gbit/s" or "12 GB/s"'),

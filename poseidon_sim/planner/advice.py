@@ -112,8 +112,7 @@ class Advice:
 
 
 def _price(run: Run) -> str:
-    price = run.cost_per_million_samples
-    return f"  {price:.2f} per million samples" if price is not None else ""
+    return f"  {run.price_words}" if run.price_words else ""
 
 
 def compare(scenario: Scenario, strategies: Sequence[object]) -> list[Run]:

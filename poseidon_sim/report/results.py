@@ -28,6 +28,10 @@ def read_results(source: str | Path) -> tuple[pd.DataFrame, int]:
     try:
         table = pd.read_csv(path)
     except OSError as error:
+        if path.with_name("rows.jsonl").exists():
+            raise UnreadableFileError(
+                f"{path.parent}: the sweep is not finished; run the same sweep command again and it goes on where it stopped"
+            ) from None
         raise UnreadableFileError(
             f"{path}: cannot be read ({error.strerror}); give a sweep's folder"
         ) from None

@@ -196,7 +196,7 @@ def _traffic_lines(run: Run) -> list[str]:
     if run.folding:
         lines.append(f"  folding      {run.folding}")
     if run.cost_per_million_samples is not None:
-        lines.append(f"  cost         {run.cost_per_million_samples:.2f} per million samples")
+        lines.append(f"  cost         {run.price_words}")
     return lines
 
 

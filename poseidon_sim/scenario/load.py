@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -43,6 +44,12 @@ class Scenario:
     source: str = ""
 
     @property
+    def currency(self) -> str:
+        """The currency as the scenario spells it: what its price leaves without the figure and the hour."""
+        given = self.raw.get("price_per_gpu_hour", self.raw.get("price_per_node_hour"))
+        return re.sub(r"[\d.,+\-\s]|/\s*(h|hr|hour)s?$", "", str(given)) if isinstance(given, str) else ""
+
+    @property
     def network_name(self) -> str:
         """The network as the scenario spells it."""
         given = self.raw.get("cluster", {}).get("network")
@@ -73,6 +80,9 @@ def load_scenario(scenario: str | Path | Mapping[str, Any], **changes: object) -
     try:
         return _build(raw, changes, name)
     except InputError as error:
+        given = _change_behind(str(error), changes)
+        if given is not None:
+            raise type(error)(f"{name} with {given}: {error}") from None
         line = _line_of(text, str(error)) if not name.endswith(".toml") else None
         where = f"{name}:{line}" if line else name
         raise type(error)(f"{where}: {error}") from None
@@ -195,6 +205,9 @@ def _first_mistake(error: ValidationError) -> str:
 _UNION_TAGS = {"str", "GpuSpec", "NetworkSpec", "dict[str,any]", "function-wrap[_any()]"}
 _RULES = {
     "int_type": "must be a whole number, for example 16",
+    "float_parsing": "must be a number, for example 1.5",
+    "float_type": "must be a number, for example 1.5",
+    "int_parsing": "must be a whole number, for example 16",
     "int_from_float": "must be a whole number, for example 16",
     "greater_than_equal": "is too small; it must be at least 1",
     "less_than_equal": "is too large; it must be at most a thousand million",
@@ -227,9 +240,24 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     return list(spec.model_fields)  # type: ignore[attr-defined]
 
 
+def _path_of(message: str) -> str:
+    """Return the dotted path that a message begins with."""
+    return message.split("=")[0].split(":")[0].split(" ")[0].replace("[", ".").replace("]", "")
+
+
+def _change_behind(message: str, changes: Mapping[str, object]) -> str | None:
+    """Return the key=value given beside the file that a message is about, or None."""
+    path = _path_of(message)
+    for key, value in changes.items():
+        whole = SHORT.get(key, key)
+        if path == whole or path.startswith(whole + ".") or whole.startswith(path + "."):
+            return f"{key}={value}"
+    return None
+
+
 def _line_of(text: str, message: str) -> int | None:
     """Return the line of the key a message begins with, by walking the YAML nodes."""
-    path = message.split("=")[0].split(":")[0].split(" ")[0].replace("[", ".").replace("]", "").split(".")
+    path = _path_of(message).split(".")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):

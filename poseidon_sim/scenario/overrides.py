@@ -78,7 +78,12 @@ def split_pair(text: str) -> tuple[str, str]:
 
 def parse_changes(pairs: Sequence[str]) -> dict[str, object]:
     """Read the command line's key=value arguments."""
-    return {key: parse_value(value) for key, value in map(split_pair, pairs)}
+    changes: dict[str, object] = {}
+    for key, value in map(split_pair, pairs):
+        if key in changes:
+            raise InputError(f"{key} is given twice ({changes[key]} and {value}); keep one")
+        changes[key] = parse_value(value)
+    return changes
 
 
 def parse_grid(pairs: Sequence[str]) -> dict[str, list[object]]:
@@ -90,10 +95,16 @@ def parse_grid(pairs: Sequence[str]) -> dict[str, list[object]]:
     grid: dict[str, list[object]] = {}
     for key, text in map(split_pair, pairs):
         parts = _split_commas(text)
+        if not all(parts):
+            raise InputError(f"{key}={text} has an empty value; write for example nodes=2,4,8")
         unit = re.fullmatch(r"[\d.eE+-]+\s*([A-Za-z%].*)", parts[-1])
         if unit:
             parts = [p + unit.group(1) if re.fullmatch(r"[\d.]+", p) else p for p in parts]
-        grid[key] = [parse_value(part) for part in parts]
+        values = [parse_value(part) for part in parts]
+        twice = [part for part, value in zip(parts, values, strict=True) if values.count(value) > 1]
+        if twice or key in grid:
+            raise InputError(f"{key}={twice[0]} is given twice; keep one" if twice else f"{key} is given twice; keep one")
+        grid[key] = values
     return grid
 
 

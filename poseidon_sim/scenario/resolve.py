@@ -189,7 +189,7 @@ def strategy(given: str | Mapping[str, Any]) -> Strategy:
     for key, value in settings.items():
         if key not in known:
             close = nearest(str(key), known)
-            hint = f"; did you mean {close!r}?" if close else ""
+            hint = f"; did you mean {close!r}?" if close else "."
             raise InputError(
                 f"strategy.{key}: {name} has no such setting{hint} It has: {', '.join(sorted(known)) or 'none'}"
             )

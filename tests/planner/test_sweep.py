@@ -52,6 +52,14 @@ def test_another_question_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         ps.sweep(BASE, {"nodes": [1, 2]}, tmp_path)
 
 
+def test_a_plot_of_an_unfinished_sweep_says_how_to_finish_it(tmp_path: Path) -> None:
+    from poseidon_sim.report.plots import plot_file
+
+    (tmp_path / "rows.jsonl").write_text('{"sweep": "x", "rows": 10}\n')
+    with pytest.raises(ps.UnreadableFileError, match="not finished; run the same sweep command again"):
+        plot_file(tmp_path)
+
+
 def test_a_killed_sweep_resumes_and_loses_nothing(tmp_path: Path) -> None:
     whole = ps.sweep(BASE, GRID, tmp_path / "whole").read_bytes()
     code = f"import poseidon_sim as ps; ps.sweep({BASE!r}, {GRID!r}, {str(tmp_path / 'cut')!r})"
