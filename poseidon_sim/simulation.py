@@ -17,6 +17,7 @@ from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
 from poseidon_sim.metrics import (
     Memory,
     StepMetrics,
+    Trust,
     blame_shares,
     bottleneck,
     bytes_sent,
@@ -24,6 +25,7 @@ from poseidon_sim.metrics import (
     link_uses,
     memory_per_gpu,
     step_metrics,
+    trust_in,
 )
 from poseidon_sim.metrics.critical_path import path_tasks
 from poseidon_sim.plan.plan import Plan, UnfoldableError
@@ -86,6 +88,13 @@ class Run:
     def blame(self) -> dict[str, float]:
         """Seconds of one iteration by what is to blame on the critical path, largest first."""
         return blame_shares(self.trace)
+
+    @cached_property
+    def trust(self) -> Trust:
+        """Intervals around the step time, earned from the misses on measured cases like this one."""
+        workload, cluster = self.job.workload, self.job.cluster
+        given = workload.single_gpu_throughput is not None or all(x.forward_time is not None for x in workload.layers)
+        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, not given)
 
     @property
     def bottleneck(self) -> str:
@@ -152,6 +161,7 @@ class Run:
             "strategy_settings": _plain(self.strategy.describe()),
             "single_gpu_time_s": self.single_gpu_time,
             "critical_path_s": self.blame,
+            "trust": self.trust.to_dict(),
             "links": [asdict(use) for use in link_uses(self.trace, self.step_time)[:12]],
             "memory_bytes": {**asdict(self.memory), "total": self.memory.total},
             "num_tasks": self.trace.program.num_tasks,
@@ -180,7 +190,8 @@ class Run:
             f"  limited by   {self.bottleneck}",
         ]
         lines += [f"  folding      {self.folding}"] if self.folding else []
-        lines += [f"  warning      {text}" for text in self.warnings]
+        lines.append(f"  trust        {self.trust}")
+        lines += [f"  warning      {text}" for text in (*self.warnings, *self.trust.warnings)]
         return "\n".join(lines)
 
 

@@ -12,9 +12,10 @@ from poseidon_sim.metrics.links import (
 )
 from poseidon_sim.metrics.memory import Memory, largest_batch, memory_per_gpu
 from poseidon_sim.metrics.step import StepMetrics, step_metrics
+from poseidon_sim.metrics.trust import Trust, trust_in
 
 __all__ = [
-    "Cost", "LinkUse", "Memory", "NodeTraffic", "Span", "StepMetrics", "blame_shares", "bottleneck",
+    "Cost", "LinkUse", "Memory", "NodeTraffic", "Span", "StepMetrics", "Trust", "blame_shares", "bottleneck",
     "bytes_received", "bytes_sent", "cost", "critical_path", "job_price_per_hour", "largest_batch",
-    "link_uses", "memory_per_gpu", "node_traffic", "step_metrics",
+    "link_uses", "memory_per_gpu", "node_traffic", "step_metrics", "trust_in",
 ]  # fmt: skip

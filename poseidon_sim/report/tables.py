@@ -30,8 +30,8 @@ def run_text(run: Run) -> str:
         "",
         *_traffic_lines(run),
     ]
-    lines += [f"  limited by   {run.bottleneck}"]
-    lines += [f"  warning      {text}" for text in run.warnings]
+    lines += [f"  limited by   {run.bottleneck}", f"  trust        {run.trust}"]
+    lines += [f"  warning      {text}" for text in (*run.warnings, *run.trust.warnings)]
     return "\n".join(lines)
 
 
@@ -48,9 +48,10 @@ def run_markdown(run: Run) -> str:
         *((name, f"{_ms(seconds)} ms ({share:.1%})") for name, seconds, share in _parts(run)),
         ("sent per node and step", f"{bytes_sent(run.trace)[0] / 1e6:.1f} MB"),
         ("limited by", run.bottleneck),
+        ("trust", str(run.trust)),
     ]
     text = f"**{_title(run)}**\n\n{markdown_table(('figure', 'value'), rows)}"
-    return text + "".join(f"\n\n> warning: {each}" for each in run.warnings)
+    return text + "".join(f"\n\n> warning: {each}" for each in (*run.warnings, *run.trust.warnings))
 
 
 def compare_text(runs: Sequence[Run]) -> str:

@@ -129,11 +129,14 @@ def strategy(case: Case) -> ps.Strategy:
     return kind(overlap=case.overlap)
 
 
+def run_of(case: Case, calibration: dict[float, dict[str, float]], bucket: bool = True) -> ps.Run:
+    """The case simulated; `bucket` as for `cluster`."""
+    return ps.simulate(workload(case), cluster(case, calibration, bucket), strategy(case), batch_size=case.batch_size)
+
+
 def predict(case: Case, calibration: dict[float, dict[str, float]], bucket: bool = True) -> float:
-    """Predicted seconds per step; `bucket` as for `cluster`."""
-    return ps.simulate(
-        workload(case), cluster(case, calibration, bucket), strategy(case), batch_size=case.batch_size
-    ).step_time
+    """Predicted seconds per step."""
+    return run_of(case, calibration, bucket).step_time
 
 
 def read_calibration(path: Path) -> dict[float, dict[str, float]]:

@@ -1,0 +1,185 @@
+"""How far a prediction can be trusted: intervals earned from the misses on measured runs that nothing was fitted on.
+
+Every measured case leaves a residual, ln(measured / predicted). A new prediction takes the residuals of cases like it (where it
+runs, what bounds it), every source of cases with the same weight, since rows of one source err together. When the compute times
+are modelled and not given, the misses of the compute model on one GPU are added in proportion to the share of compute. The
+widths are set so that, leaving one source out at a time, the intervals hold as many of its cases as they say: see
+validation/residuals.py, and docs/trust.md.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from poseidon_sim.metrics.blame import subject_of
+
+Floats = npt.NDArray[np.float64]
+RESIDUALS = Path(__file__).with_name("residuals.csv")
+#: compute above this share of the critical path bounds a step
+COMPUTE_BOUND = 0.8
+#: fewer sources than this do not make an interval; the next wider regime is asked
+FEW_SOURCES = 3
+#: the share of residuals that an interval must span to hold 50 % and 90 % of the cases of a source that it has not seen:
+#: measured by validation/residuals.py, not chosen
+SPANS = {50: 0.55, 90: 0.95}
+#: predictions for more GPUs than this times the largest measured case are outside the validated range
+FAR = 4
+
+
+class Residual(NamedTuple):
+    """One measured case: its source, where it ran, what bound it, strategy, GPUs, ln(measured / predicted)."""
+
+    source: str
+    place: str
+    bound: str
+    strategy: str
+    num_gpus: int
+    log_error: float
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Intervals around a predicted step time in seconds, and what they rest on."""
+
+    half: tuple[float, float]
+    most: tuple[float, float]
+    cases: int
+    sources: int
+    regime: str
+    outside: tuple[str, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What lies outside, ready to be shown beside other warnings."""
+        return tuple(f"outside the validated range: {text}" for text in self.outside)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "interval_50_s": list(self.half), "interval_90_s": list(self.most), "cases": self.cases, "sources": self.sources,
+            "regime": self.regime, "outside_validated_range": list(self.outside),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        low, high = (f"{x * 1e3:.4g}" for x in self.most)
+        like_this = f"{self.regime}: {self.cases} cases from {self.sources} sources"
+        return f"{low} to {high} ms hold 90 % of measured cases like this ({like_this})"
+
+
+def place_of(nodes: int, num_gpus: int) -> str:
+    """Name where a job runs.
+
+    >>> place_of(1, 8), place_of(4, 4)
+    ('one node', 'several nodes')
+    """
+    return "one GPU" if num_gpus == 1 else "one node" if nodes == 1 else "several nodes"
+
+
+def bound_of(blame: Mapping[str, float]) -> str:
+    """Name what bounds a step, from the seconds of its critical path by blame.
+
+    >>> bound_of({"compute": 0.9, "transfer: node port in": 0.1}), bound_of({"compute": 0.5, "message latency": 0.5})
+    ('compute-bound', 'latency-bound')
+    """
+    total = sum(blame.values())
+    moving = sum(s for name, s in blame.items() if name.startswith(("transfer", "contention")) and subject_of(name) != "compute")
+    latency = sum(seconds for name, seconds in blame.items() if name.endswith("latency"))
+    if total <= 0 or moving + latency <= (1 - COMPUTE_BOUND) * total:
+        return "compute-bound"
+    return "latency-bound" if latency > moving else "bandwidth-bound"
+
+
+def compute_share(blame: Mapping[str, float]) -> float:
+    """Return the share of the critical path that the GPU's own work takes."""
+    total = sum(blame.values())
+    return blame.get("compute", 0.0) / total if total > 0 else 1.0
+
+
+@lru_cache(maxsize=1)
+def residuals() -> tuple[Residual, ...]:
+    """Return the residuals that come with the package."""
+    with open(RESIDUALS, newline="", encoding="utf-8") as lines:
+        return tuple(
+            Residual(r["source"], r["place"], r["bound"], r["strategy"], int(r["num_gpus"]), float(r["log_error"]))
+            for r in csv.DictReader(lines)
+        )
+
+
+def like(rows: Sequence[Residual], place: str, bound: str) -> tuple[list[Residual], str]:
+    """Return the rows of the narrowest regime that has enough sources, and its name."""
+    choices = [
+        ([r for r in rows if (r.place, r.bound) == (place, bound)], f"{place}, {bound}"),
+        ([r for r in rows if r.place == place], place),
+        ([r for r in rows if r.place != "one GPU"], "any job on several GPUs"),
+        (list(rows), "any measured case"),
+    ]
+    return next((each for each in choices if len({r.source for r in each[0]}) >= FEW_SOURCES), choices[-1])
+
+
+def weighted(rows: Sequence[Residual]) -> tuple[Floats, Floats]:
+    """Return the rows' residuals and weights: every source weighs 1 in all."""
+    counts = Counter(r.source for r in rows)
+    return np.array([r.log_error for r in rows]), np.array([1.0 / counts[r.source] for r in rows])
+
+
+def spread(values: Floats, weights: Floats, span: float) -> tuple[float, float]:
+    """Return the values between which the middle `span` of the weight lies.
+
+    >>> spread(np.array([3.0, 1.0, 2.0]), np.ones(3), 1 / 3)
+    (1.5, 2.5)
+    """
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order], weights[order]
+    at = (np.cumsum(weights) - weights / 2) / weights.sum()
+    low, high = np.interp([(1 - span) / 2, (1 + span) / 2], at, values)
+    return float(low), float(high)
+
+
+def trust_in(step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, float], strategy: str, modelled: bool) -> Trust:
+    """Return the intervals of a prediction.
+
+    Parameters
+    ----------
+    step_time : seconds. blame : seconds of the critical path by what is to blame.
+    modelled : the compute times come from the compute model and not from measurements.
+    """
+    every = residuals()
+    place, bound = place_of(nodes, num_gpus), bound_of(blame)
+    steps = [r for r in every if r.place != "one GPU"]
+    rows, regime = like(every if num_gpus == 1 else steps, place, bound)
+    values, weights = weighted(rows)
+    if modelled and num_gpus > 1:  # two causes of error that know nothing of each other
+        # every miss of the one with every miss of the other
+        other, heavy = weighted([r for r in every if r.place == "one GPU"])
+        values = (values[:, None] + compute_share(blame) * other).ravel()
+        weights = (weights[:, None] * heavy).ravel()
+    ends = {}
+    for level, span in SPANS.items():
+        low, high = spread(values, weights, span)
+        ends[level] = (step_time * float(np.exp(low)), step_time * float(np.exp(high)))
+    name = regime + (", compute modelled" if modelled else ", compute times given")
+    return Trust(ends[50], ends[90], len(rows), len({r.source for r in rows}), name, _outside(every, num_gpus, strategy))
+
+
+def _outside(rows: Sequence[Residual], num_gpus: int, strategy: str) -> tuple[str, ...]:
+    """Say where a job leaves what was ever compared with a measurement."""
+    found = []
+    mine = [r for r in rows if r.strategy == strategy]
+    if num_gpus > 1 and not mine:
+        found.append(f"no measured case of {strategy}")
+    largest = max((r.num_gpus for r in mine or rows), default=1)
+    if num_gpus > FAR * largest:
+        found.append(f"{num_gpus:,} GPUs; the largest measured case{' of ' + strategy if mine else ''} has {largest}")
+    return tuple(found)
+
+
+__all__ = ["Trust", "bound_of", "place_of", "spread", "trust_in"]
