@@ -56,7 +56,7 @@ def _in_processes(
     left = list(slices)
     while left:
         suspects: list[Slice] = []
-        with ProcessPoolExecutor(jobs, _context()) as pool:
+        with ProcessPoolExecutor(min(jobs, len(left)), _context()) as pool:
             waiting = {pool.submit(work, each): each for each in left}
             try:
                 while waiting:
