@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
     from poseidon_sim.strategy.base import Strategy as Strategy
+    from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
+    from poseidon_sim.strategy.ddp import Ddp as Ddp
+    from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
@@ -73,6 +77,10 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
+    "ByteScheduler": "strategy.byte_scheduler",
+    "Ddp": "strategy.ddp",
+    "FireCaffe": "strategy.fire_caffe",
+    "LocalSgd": "strategy.local_sgd",
     "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",

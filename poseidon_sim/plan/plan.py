@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -86,6 +87,8 @@ class Plan:
         self.num_gpus = cluster.num_gpus
         self.recorder = Recorder()
         self.iteration = 0
+        self.priority = 0.0  # of what is recorded now: smaller is served first where it has to queue
+        self.collectives_at_once = 1
         self.iteration_ends: list[Handles] = []
         self.warnings: list[str] = []
         self.carried: dict[object, Handles] = {}
@@ -151,6 +154,15 @@ class Plan:
     def start(self) -> Handles:
         """The handle that is true from the beginning."""
         return np.full(len(self.workers), NONE)
+
+    @contextmanager
+    def at_priority(self, priority: float) -> Iterator[None]:
+        """Record what is inside with a priority: of tasks that wait for one queue, the smallest goes first."""
+        before, self.priority = self.priority, priority
+        try:
+            yield
+        finally:
+            self.priority = before
 
     def warn(self, text: str) -> None:
         """Add a warning for the reader of the result, once."""
@@ -239,7 +251,7 @@ class Plan:
 
     def send(
         self, senders: np.ndarray, receivers: np.ndarray, num_bytes: float | np.ndarray, after: Handles, *,
-        label: str = "send", layer: PlanLayer | None = None, priority: float = 0.0, turns: str = "at-once",
+        label: str = "send", layer: PlanLayer | None = None, turns: str = "at-once",
     ) -> Handles:  # fmt: skip
         """Send `num_bytes` from every node of `senders` to every other node of `receivers`.
 
@@ -272,13 +284,13 @@ class Plan:
             columns["queue"] = self._connections(flows, chosen)
         moved, since = sizes[place[:2]], ready[place[:2]]
         if turns == "at-once":
-            out[place] = self._send_at_once(columns, moved, since, label, layer, priority)
+            out[place] = self._send_at_once(columns, moved, since, label, layer)
         else:
-            out[place] = self._send_in_turn(columns, flows.fan[chosen], moved, since, label, layer, priority)
+            out[place] = self._send_in_turn(columns, flows.fan[chosen], moved, since, label, layer)
         return out
 
     def _send_at_once(
-        self, columns: dict[str, Any], sizes: np.ndarray, ready: np.ndarray, label: str, layer: PlanLayer | None, priority: float
+        self, columns: dict[str, Any], sizes: np.ndarray, ready: np.ndarray, label: str, layer: PlanLayer | None
     ) -> Handles:
         network, channels = self._network, self.hardware.host.channels
         if channels is not None:
@@ -286,19 +298,19 @@ class Plan:
             columns = {**columns, "queue": self._queues("channel", nodes, channels)}
         return self._record(
             "send", label, len(sizes), ready, layer, sizes, latency=network.message_overhead,
-            delay=network.latency, priority=priority, **columns,
+            delay=network.latency, **columns,
         )  # fmt: skip
 
     def _send_in_turn(
         self, columns: dict[str, Any], fan: np.ndarray, sizes: np.ndarray, ready: np.ndarray, label: str,
-        layer: PlanLayer | None, priority: float,
+        layer: PlanLayer | None,
     ) -> Handles:  # fmt: skip
         """A folded row stands for `fan` receivers served one after the other; the send buffer drains by itself."""
         network = self._network
         coefficients = columns["coefficients"] / fan[:, None]
         buffered = np.minimum(sizes, self.hardware.host.send_buffer or 0.0)
         thread = self._queues("thread", np.atleast_1d(columns["node"]))
-        common = {**columns, "coefficients": coefficients, "priority": priority}
+        common = {**columns, "coefficients": coefficients}
         in_thread = self._record(
             "send", label, len(sizes), ready, layer, (sizes - buffered) * fan, latency=_scalar(network.message_overhead * fan),
             delay=0.0 if buffered.any() else network.latency, **{**common, "queue": thread},
@@ -327,14 +339,14 @@ class Plan:
 
     def collective(
         self, phases: Sequence[Phase], after: Handles, *, label: str, layer: PlanLayer | None = None,
-        channel: object = "collective", priority: float = 0.0, kind: str = "collective", key: object = None,
+        channel: object = "collective", kind: str = "collective", key: object = None,
     ) -> Handles:  # fmt: skip
-        """Run a collective over all workers, one fluid task per phase, one collective at a time on its channel.
+        """Run a collective over all workers, one fluid task per phase, `collectives_at_once` at a time on a channel.
 
         `key` is under which `known` keeps the phases for one byte, so that their rates can be worked out anew.
         """
         ready = self.everyone(after)[:1]
-        queue = self.recorder.queue(("channel", channel))
+        queue = self.recorder.queue(("channel", channel), self.collectives_at_once)
         for index, phase in enumerate(phases):
             self.phased.append((self.recorder.num_tasks, key, index))
             if phase.uses not in self._uses:
@@ -343,7 +355,6 @@ class Plan:
             ready = self._record(
                 kind, f"{label} {phase.name}" if phase.name else label, 1, ready, layer, phase.work,
                 latency=phase.latency, rate_cap=phase.rate_cap, queue=queue, links=links, coefficients=coefficients,
-                priority=priority,
             )  # fmt: skip
         return np.repeat(ready, len(self.workers))
 
@@ -388,7 +399,7 @@ class Plan:
 
     def _record(
         self, kind: str, label: str, size: int, after: Handles, layer: PlanLayer | None = None, work: Any = 0.0, *,
-        latency: Any = 0.0, delay: float = 0.0, rate_cap: Any = np.inf, priority: float = 0.0, queue: Any = -1,
+        latency: Any = 0.0, delay: float = 0.0, rate_cap: Any = np.inf, queue: Any = -1,
         needed: int | None = None, links: np.ndarray | None = None, coefficients: np.ndarray | None = None, node: Any = -1,
         peer: Any = -1,
     ) -> Handles:  # fmt: skip
@@ -397,7 +408,7 @@ class Plan:
             work = work.item()
         index = layer.index if layer is not None else -1
         return self.recorder.add(Block(
-            size, KIND[kind], self.recorder.label(label), after, work, latency, delay, rate_cap, 1.0, priority, queue, needed,
+            size, KIND[kind], self.recorder.label(label), after, work, latency, delay, rate_cap, 1.0, self.priority, queue, needed,
             links, coefficients, index, node, peer, self.iteration,
         ))  # fmt: skip
 

@@ -110,6 +110,7 @@ def send_messages(
             node=routes.node,
             peer=routes.peer,
             iteration=plan.iteration,
+            priority=plan.priority,
         )
     )
 

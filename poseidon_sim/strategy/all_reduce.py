@@ -43,18 +43,19 @@ class AllReduce(Strategy):
         if self.algorithm not in list_collectives():
             raise unknown_name("all-reduce algorithm", self.algorithm, list_collectives())
         require(self.staging in ("direct", "host"), f"staging={self.staging!r} is not one of direct, host")
-        self._bucket_bytes()
+        self.bucket_bytes()
         if job.cluster.num_gpus == 1:
             yield "one GPU: all-reduce has nothing to do"
 
-    def _bucket_bytes(self) -> float:
+    def bucket_bytes(self) -> float:
+        """Return the bytes at which a bucket is sent: 0 for every tensor by itself, inf for all at once."""
         if self.fusion == "all":
             return float("inf")
         return 0.0 if self.fusion == "none" else parse_size(self.fusion, "fusion")
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         gradients, ready = backward_pass(plan, start, self.overlap)
-        limit, filled = self._bucket_bytes(), 0.0
+        limit, filled = self.bucket_bytes(), 0.0
         synced = []
         for index, (layer, gradient) in enumerate(gradients):
             if limit == 0.0:

@@ -17,6 +17,10 @@ _OURS = {
     "one-bit": "one_bit:OneBit",
     "all-reduce": "all_reduce:AllReduce",
     "mg-wfbp": "merged_gradient:MergedGradient",
+    "ddp": "ddp:Ddp",
+    "byte-scheduler": "byte_scheduler:ByteScheduler",
+    "fire-caffe": "fire_caffe:FireCaffe",
+    "local-sgd": "local_sgd:LocalSgd",
 }
 
 

@@ -36,6 +36,13 @@ VARIANTS = [
     *(ps.AllReduce(algorithm=name) for name in list_collectives()),
     ps.MergedGradient(startup_time=1e-3, byte_time=1e-9),
     ps.MergedGradient(algorithm="tree", staging="host"),
+    ps.ByteScheduler(partition_size=50e3, credit=2),
+    ps.ByteScheduler(over="parameter-server", partition_size=50e3),
+    ps.ByteScheduler(staging="host", algorithm="halving-doubling"),
+    ps.Ddp(bucket_size=100e3, first_bucket_size=1e3),
+    ps.FireCaffe(aggregation="parameter-server"),
+    ps.LocalSgd(local_steps=1),
+    ps.LocalSgd(local_steps=3, fusion="100 kB"),
 ]
 
 
