@@ -58,7 +58,7 @@ def markdown(entries: list[Entry], picture: str) -> str:
         "", f"![predicted against measured]({picture})",
         "", "## Does the predicted winner win?", "",
         "Groups measured under several strategies, everything else equal. Regret: how much longer the predicted winner was measured to",
-        "take than the best. ByteScheduler, often the measured winner on 10 GbE, is not among them: it waits for priority scheduling.", "",
+        "take than the best. ByteScheduler over BytePS's servers is not among them.", "",
         *table(tables.rankings(entries), ("family", "use", "groups", "winner right", "regret under 2 %", "mean regret", "worst regret")),
         "", "## Worst misses and what we suspect", "",
         *table(tables.worst(entries), ("id", "family", "strategy", "use", "flag", "measured", "predicted", "error", "mechanism")),

@@ -20,9 +20,11 @@ from ..records import Record
 from ..systems import FREE_SUM, BytePS
 
 PARTITION = 4_096_000.0
+#: partition and credit of 4 and 16 million parameters: BYTESCHEDULER_PARTITION and _CREDIT in the benchmark's own script
+SCHEDULED = {"partition_size": "16 MB", "credit": 4}
 WAYS = (
-    ("PS (BytePS) + ByteScheduler", "priority scheduling (ByteScheduler)"),
-    ("ring all-reduce + ByteScheduler", "priority scheduling (ByteScheduler)"),
+    ("PS (BytePS) + ByteScheduler", "priority scheduling over BytePS's servers"),
+    ("ring all-reduce + ByteScheduler", Way("ByteScheduler over all-reduce", {"name": "byte-scheduler", **SCHEDULED})),
     ("PS (BytePS) + wait-free", Way("BytePS, overlapped", {"name": "parameter-server"})),
     ("PS (BytePS), no overlap", Way("BytePS after backward", {"name": "parameter-server"})),
     ("NCCL) + wait-free", Way("all-reduce per tensor, overlapped", {"name": "all-reduce"})),
