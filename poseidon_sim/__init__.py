@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from poseidon_sim.calibration import calibrate as calibrate
+    from poseidon_sim.calibration import read_measurements as read_measurements
     from poseidon_sim.cluster import Cluster as Cluster
     from poseidon_sim.cluster import Gpu as Gpu
     from poseidon_sim.cluster import Host as Host
@@ -78,6 +80,7 @@ _PUBLIC = {
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
     "ByteScheduler": "strategy.byte_scheduler",
+    "calibrate": "calibration",
     "Ddp": "strategy.ddp",
     "FireCaffe": "strategy.fire_caffe",
     "LocalSgd": "strategy.local_sgd",
@@ -112,6 +115,7 @@ _PUBLIC = {
     "load_model": "workload.load",
     "load_scenario": "scenario",
     "record": "simulation",
+    "read_measurements": "calibration",
     "simulate": "simulation",
     "strategy_class": "strategy.registry",
     "monte_carlo": "planner",

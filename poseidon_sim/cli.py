@@ -176,6 +176,30 @@ def monte_carlo(
 
 
 @app.command()
+def calibrate(
+    logs: Annotated[list[str], typer.Argument(metavar="FILE...", help="logs of nccl-tests, OSU, ib_write_bw, iperf3 -J")],
+    line_rate: Annotated[str, typer.Option(help="the port's rate, e.g. 25Gbit/s: bandwidth and efficiency are then told apart")] = "",
+    out: Annotated[Optional[Path], typer.Option("-o", "--out", help="YAML file to write instead of printing it")] = None,  # noqa: UP045
+    as_json: Json = False,
+) -> None:
+    """Turn benchmark logs into cluster parameters, each with its source and residual."""
+    from poseidon_sim.calibration import calibrate as fit
+    from poseidon_sim.calibration import read_measurements
+    from poseidon_sim.units import parse_rate
+
+    rows = [row for log in logs for row in read_measurements(log)]
+    found = fit(rows, parse_rate(line_rate, "--line-rate") if line_rate else None)
+    if as_json:
+        _print_json(found.to_dict())
+    elif out is not None:
+        _writable(out)
+        out.write_text(f"{found}\n", encoding="utf-8")
+        print(out)
+    else:
+        print(found)
+
+
+@app.command()
 def plot(
     source: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="a sweep's folder, its results.csv, or a scenario (timeline)")],
     kind: Annotated[str, typer.Option(help="scaling, breakdown, timeline, winner or traffic")] = "scaling",

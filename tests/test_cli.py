@@ -106,6 +106,8 @@ MISTAKES = [
     (["sweep", SCENARIO, "nodes=2,,4", "-o", "out/never"], 2, ["empty value", "nodes=2,4,8"]),
     (["sweep", SCENARIO, "nodes=2,2", "-o", "out/never"], 2, ["nodes=2", "twice"]),
     (["sweep", SCENARIO, "nodes=2,4", "-o", "out/never", "--backend", "dusk"], 2, ["dusk", "dask"]),
+    (["calibrate", SCENARIO], 3, ["not the output of a tool", "nccl-tests"]),
+    (["calibrate", str(ROOT / "tests/calibration/samples/osu_latency.txt"), "--line-rate", "1 Gbit/s"], 2, ["exceeds the line rate"]),
     (["monte-carlo", SCENARIO], 2, ["cluster.jitter", "0.05"]),
     (["simulate"], 2, ["SCENARIO"]),
     (["simulat", SCENARIO], 2, ["simulat", "simulate"]),
@@ -141,6 +143,17 @@ def test_yaml_traps_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         path.write_text(text.replace("strategy: poseidon", content) if content == "strategy: no" else content)
         found, _, err = run("simulate", str(path), capsys=capsys)
         assert found == code and word in err, (content, err)
+
+
+def test_calibrate_writes_what_a_scenario_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = ROOT / "tests" / "calibration" / "samples"
+    logs = [str(samples / name) for name in ("osu_latency.txt", "ib_write_bw.txt")]
+    code, out, _ = run("calibrate", *logs, "--line-rate", "100Gbit/s", "-o", str(tmp_path / "c.yaml"), capsys=capsys)
+    assert code == 0 and out.strip() == str(tmp_path / "c.yaml")
+    text = (tmp_path / "c.yaml").read_text()
+    assert "bandwidth: 100 Gbit/s" in text and "latency: 1.0" in text and "osu_latency.txt" in text
+    code, out, _ = run("calibrate", *logs, "--json", capsys=capsys)
+    assert code == 0 and json.loads(out)["cluster"]["network"]["latency"].endswith("us")
 
 
 def test_the_installed_command_answers_without_loading_pandas_or_matplotlib() -> None:
