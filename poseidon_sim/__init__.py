@@ -48,10 +48,13 @@ if TYPE_CHECKING:
     from poseidon_sim.simulation import simulate as simulate
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
+    from poseidon_sim.strategy.backup_workers import BackupWorkers as BackupWorkers
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
+    from poseidon_sim.strategy.byteps import BytePs as BytePs
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
@@ -79,6 +82,9 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
+    "BackupWorkers": "strategy.backup_workers",
+    "BytePs": "strategy.byteps",
+    "Horovod": "strategy.horovod",
     "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
     "Ddp": "strategy.ddp",

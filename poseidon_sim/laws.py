@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -111,7 +111,8 @@ def _rates(strategy: Strategy, model: Workload, cluster: Cluster) -> None:
         replace(x, forward_time=(x.forward_time or 0) / 2, backward_time=(x.backward_time or 0) / 2) for x in model.layers
     ))  # fmt: skip
     slow = simulate(model, still, strategy, batch_size=4).step_time
-    fast = simulate(halved, twice, strategy, batch_size=4).step_time
+    own = {f.name: getattr(strategy, f.name) / 2 for f in fields(strategy) if f.name.endswith("_time") and getattr(strategy, f.name)}
+    fast = simulate(halved, twice, replace(strategy, **own), batch_size=4).step_time  # its own seconds halved too
     _same("half the step and the step at doubled rates", slow / 2, fast)
 
 

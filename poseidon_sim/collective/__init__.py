@@ -4,6 +4,7 @@ from poseidon_sim.collective.base import Collective
 from poseidon_sim.collective.double_tree import DoubleTree
 from poseidon_sim.collective.halving_doubling import HalvingDoubling
 from poseidon_sim.collective.hierarchical import Hierarchical
+from poseidon_sim.collective.inside import NodeAllGather, NodeReduceScatter
 from poseidon_sim.collective.messages import Message, Round
 from poseidon_sim.collective.primitives import AllGather, AllToAll, Broadcast, ReduceScatter
 from poseidon_sim.collective.ring import Ring
@@ -34,6 +35,8 @@ __all__ = [
     "Broadcast",
     "Collective",
     "Message",
+    "NodeAllGather",
+    "NodeReduceScatter",
     "ReduceScatter",
     "Round",
     "collective_algorithm",

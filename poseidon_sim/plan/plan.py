@@ -131,13 +131,13 @@ class Plan:
         return self.own_batch_size
 
     def forward_time(self, layer: PlanLayer) -> np.ndarray:
-        """(W,) seconds of a layer's forward pass on each worker class (read: recorded anew for every batch)."""
-        self.reads.add("batch")
+        """(W,) seconds of a layer's forward pass on each worker class (read: recorded anew for every batch and draw)."""
+        self.reads |= {"batch", "rates"}
         return np.asarray(self.times[1 + 2 * layer.index])
 
     def backward_time(self, layer: PlanLayer) -> np.ndarray:
-        """(W,) seconds of a layer's backward pass on each worker class (read: recorded anew for every batch)."""
-        self.reads.add("batch")
+        """(W,) seconds of a layer's backward pass on each worker class (read: recorded anew for every batch and draw)."""
+        self.reads |= {"batch", "rates"}
         return np.asarray(self.times[2 + 2 * layer.index])
 
     # -- figures -----------------------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ def _settings_of(kind: Any) -> tuple[dict[str, Field[Any]], dict[str, Any]]:
 def _setting(path: str, key: str, value: object, hint: object, default: object) -> object:
     """Read one setting by the type its dataclass field states."""
     if key.endswith("_size") and value is not None:
-        return parse_size(value, path)
+        return math.inf if value in ("inf", math.inf) else parse_size(value, path, allow_zero=True)
     if key.endswith("_time") and value is not None:
         return parse_time(value, path, allow_zero=True)
     if isinstance(default, bool):

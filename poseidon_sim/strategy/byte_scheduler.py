@@ -30,6 +30,7 @@ class ByteScheduler(Strategy):
     over : 'all-reduce' or 'parameter-server'.
     partition_size : bytes of a partition (4 MB is the usual order; P3 cuts into 50,000 elements).
     credit : all-reduces in flight at a time.
+    prioritised : serve front layers first; else in the order in which gradients become ready.
     algorithm, staging : of the all-reduce, as in `AllReduce`.
     """
 
@@ -40,6 +41,7 @@ class ByteScheduler(Strategy):
     over: str = "all-reduce"
     partition_size: float = 4e6
     credit: int = 1
+    prioritised: bool = True
     algorithm: str = "ring"
     staging: str = "direct"
 
@@ -63,7 +65,7 @@ class ByteScheduler(Strategy):
             ready = plan.forward(after=plan.all_of(ready, *before), layer=layer)
         for layer in reversed(plan.layers):
             ready = plan.backward(layer, after=ready)
-            with plan.at_priority(layer.index):
+            with plan.at_priority(layer.index if self.prioritised else 0):
                 plan.carried[layer.name] = self.sync(plan, layer, ready)
         return ready
 

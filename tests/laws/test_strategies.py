@@ -41,6 +41,12 @@ VARIANTS = [
     ps.ByteScheduler(staging="host", algorithm="halving-doubling"),
     ps.Ddp(bucket_size=100e3, first_bucket_size=1e3),
     ps.FireCaffe(aggregation="parameter-server"),
+    ps.Horovod(cycle_time=0.0, fusion_size=0.0),
+    ps.Horovod(cycle_time=3e-3, fusion_size=100e3),
+    ps.BytePs(partition_size=50e3, overlap=False),
+    ps.BytePs(hosts="per-node"),
+    ps.BytePs(hosts=1),
+    ps.BackupWorkers(backups=0),
     ps.LocalSgd(local_steps=1),
     ps.LocalSgd(local_steps=3, fusion="100 kB"),
 ]

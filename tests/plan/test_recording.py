@@ -45,7 +45,7 @@ def changed(job: Job) -> list[Job]:
     slower = replace(cluster, network=replace(cluster.network, bandwidth=1e6))
     return [
         Job(job.workload, faster, job.batch_size), Job(job.workload, slower, 7), Job(job.workload, cluster, 9),
-        Job(job.workload, replace(faster, seed=5), 3),
+        Job(job.workload, replace(faster, seed=5), 3), Job(job.workload, replace(cluster, seed=6), job.batch_size),
     ]  # fmt: skip
 
 
