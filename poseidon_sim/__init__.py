@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from poseidon_sim.calibration import calibrate as calibrate
     from poseidon_sim.calibration import read_measurements as read_measurements
+    from poseidon_sim.calibration.profile import profile_model as profile_model
     from poseidon_sim.cluster import Cluster as Cluster
     from poseidon_sim.cluster import Gpu as Gpu
     from poseidon_sim.cluster import Host as Host
@@ -121,6 +122,7 @@ _PUBLIC = {
     "load_model": "workload.load",
     "load_scenario": "scenario",
     "record": "simulation",
+    "profile_model": "calibration.profile",
     "read_measurements": "calibration",
     "simulate": "simulation",
     "strategy_class": "strategy.registry",

@@ -200,6 +200,36 @@ def calibrate(
 
 
 @app.command()
+def profile(
+    target: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help="returns a torch model, or (model, example inputs); file.py:name works too")],
+    batch_size: Annotated[int, typer.Option(help="samples per iteration; the times hold for this batch")],
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    input_shape: Annotated[str, typer.Option("--input", help="shape of one sample, e.g. 3,224,224, if no example inputs are returned")] = "",
+    repeats: Annotated[int, typer.Option(help="iterations of which medians are taken")] = 20,
+    out: Annotated[Optional[Path], typer.Option("-o", "--out", help="model file to write instead of printing it")] = None,  # noqa: UP045
+    as_json: Json = False,
+) -> None:
+    """Measure a torch model layer by layer and write it as a model file."""
+    from poseidon_sim.calibration.profile import profile_model
+
+    sizes = input_shape.replace(" ", "").split(",") if input_shape else []
+    if any(not size.isdecimal() or int(size) < 1 for size in sizes):
+        raise InputError(f"--input {input_shape}: must be whole numbers with commas, for example 3,224,224")
+    if out is not None:
+        _writable(out)
+    shape = tuple(int(size) for size in sizes) or None
+    found = profile_model(target, batch_size, device=device, input_shape=shape, repeats=repeats)
+    for note in found.notes:
+        _say(note)
+    if out is not None:
+        out.write_text(f"{found}\n", encoding="utf-8")
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        print(found if out is None else out)
+
+
+@app.command()
 def plot(
     source: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="a sweep's folder, its results.csv, or a scenario (timeline)")],
     kind: Annotated[str, typer.Option(help="scaling, breakdown, timeline, winner or traffic")] = "scaling",

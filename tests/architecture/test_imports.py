@@ -23,7 +23,7 @@ LAW: dict[str, set[str]] = {
     "collective": {"plan", "cluster", *BASE},
     "strategy": {"collective", "plan", "workload", "cluster", *BASE},
     "trace": {"plan", "cluster", "engine.program", *BASE},
-    "calibration": {*BASE},
+    "calibration": {"workload", *BASE},
     "metrics": {"trace", "plan", "cluster", "workload", "engine.program", *BASE},
     "report": {"metrics", "trace", "plan", "cluster", "engine.program", *BASE},
     "analytic": {"workload", "cluster", *BASE},
