@@ -179,6 +179,7 @@ def monte_carlo(
 def calibrate(
     logs: Annotated[list[str], typer.Argument(metavar="FILE...", help="logs of nccl-tests, OSU, ib_write_bw, iperf3 -J")],
     line_rate: Annotated[str, typer.Option(help="the port's rate, e.g. 25Gbit/s: bandwidth and efficiency are then told apart")] = "",
+    ranks: Annotated[Optional[int], typer.Option(help="processes, one a node, of collectives whose logs do not tell (OSU)")] = None,  # noqa: UP045
     out: Annotated[Optional[Path], typer.Option("-o", "--out", help="YAML file to write instead of printing it")] = None,  # noqa: UP045
     as_json: Json = False,
 ) -> None:
@@ -188,7 +189,7 @@ def calibrate(
     from poseidon_sim.units import parse_rate
 
     rows = [row for log in logs for row in read_measurements(log)]
-    found = fit(rows, parse_rate(line_rate, "--line-rate") if line_rate else None)
+    found = fit(rows, parse_rate(line_rate, "--line-rate") if line_rate else None, ranks)
     if as_json:
         _print_json(found.to_dict())
     elif out is not None:

@@ -7,41 +7,31 @@ points far off count less. What the logs cannot tell apart is left out, and said
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from poseidon_sim.calibration.lines import Line, Piece, fit_line, fit_pieces
 from poseidon_sim.calibration.readers import Measurement
 from poseidon_sim.errors import InputError
-from poseidon_sim.units import format_rate
+from poseidon_sim.units import format_rate, format_size
 
-Floats = npt.NDArray[np.float64]
-#: relative errors above this many times their median are held for outliers
-FAR = 4.0
 #: median relative error above which one straight line does not describe the data
 BENT = 0.1
-
-
-@dataclass(frozen=True)
-class Line:
-    """time = alpha + size x slope, and how far the points are from it: median and worst relative error."""
-
-    alpha: float
-    slope: float
-    median: float
-    worst: float
+#: changes of goodput below this share are not told from chance
+NOISE = 0.02
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number of a cluster file: its key below cluster, its value in SI units and as written, and where it comes from."""
+    """One entry of a cluster file: its key below cluster, its value in SI units and as written, and where it comes from.
+
+    For `network.incast`, `value` is the smallest share and `written` the points.
+    """
 
     key: str
     value: float
-    written: str
+    written: str | list[list[float]]
     source: str
 
 
@@ -79,48 +69,17 @@ class Calibration:
         return "\n".join([*lines, *(f"# {note}" for note in self.notes)])
 
 
-def fit_line(sizes: Sequence[float], times: Sequence[float]) -> Line:
-    """Fit time = alpha + slope x size to relative errors, alpha and slope at least 0; outliers count less.
-
-    >>> line = fit_line([1e3, 1e5, 1e7], [1.1e-5, 1.1e-4, 1.001e-2])
-    >>> f"{line.alpha:.1e} {line.slope:.2e}"
-    '1.0e-05 1.00e-09'
-    """
-    x, y = np.asarray(sizes, dtype=np.float64), np.asarray(times, dtype=np.float64)
-    weights = np.ones(len(x))
-    alpha = slope = 0.0
-    for _ in range(30):
-        scale = np.sqrt(weights) / y
-        matrix = np.stack([scale, x * scale], axis=1)
-        unit = np.maximum(np.linalg.norm(matrix, axis=0), 1e-300)
-        solved = np.linalg.lstsq(matrix / unit, np.sqrt(weights), rcond=None)[0] / unit
-        alpha, slope = float(solved[0]), float(solved[1])
-        if alpha < 0 or slope < 0:
-            alpha, slope = _one_sided(x, y, weights, keep_slope=alpha < 0)
-        errors = np.abs((alpha + slope * x) / y - 1.0)
-        width = FAR * max(float(np.median(errors)), 1e-9)
-        renewed = np.where(errors <= width, 1.0, width / np.maximum(errors, 1e-300))
-        if np.allclose(renewed, weights, rtol=1e-6):
-            break
-        weights = renewed
-    errors = np.abs((alpha + slope * x) / y - 1.0)
-    return Line(alpha, slope, float(np.median(errors)), float(errors.max()))
-
-
-def _one_sided(x: Floats, y: Floats, weights: Floats, keep_slope: bool) -> tuple[float, float]:
-    basis = x / y if keep_slope else 1.0 / y
-    value = float((weights * basis).sum() / max(float((weights * basis * basis).sum()), 1e-300))
-    return (0.0, value) if keep_slope else (value, 0.0)
-
-
-def calibrate(measurements: Iterable[Measurement], line_rate: float | None = None) -> Calibration:
+def calibrate(measurements: Iterable[Measurement], line_rate: float | None = None, ranks: int | None = None) -> Calibration:
     """Return the cluster parameters that measurements determine.
 
     Parameters
     ----------
     line_rate : bytes/s of a port; with it the file says bandwidth and efficiency apart.
+    ranks : processes, one a node, of the collectives whose logs do not tell (OSU).
     """
-    rows = list(measurements)
+    if ranks is not None and ranks < 2:
+        raise InputError(f"ranks={ranks} must be at least 2, the number of processes that took part")
+    rows = [replace(r, ranks=ranks, nodes=ranks) if ranks and not r.ranks else r for r in measurements]
     if not rows:
         raise InputError("no measurements are given; give the logs of at least one benchmark")
     parameters: list[Parameter] = []
@@ -135,6 +94,11 @@ def calibrate(measurements: Iterable[Measurement], line_rate: float | None = Non
         if line_rate is None:
             parameters.append(Parameter("network.bandwidth", goodput, _rate(goodput), source))
         else:
+            best = _best_measured(rows)
+            if goodput > line_rate and best <= line_rate * 1.02:  # what the slope says is not what any message reached
+                text = f"the slope says {format_rate(goodput)}, more than the port has"
+                notes.append(f"{text}: times do not grow along one line; the best that was measured is taken, {format_rate(best)}")
+                goodput = best
             if goodput > line_rate * 1.02:
                 text = f"the measured goodput {format_rate(goodput)} exceeds the line rate {format_rate(line_rate)}"
                 raise InputError(f"{text}; give the port's rate")
@@ -144,11 +108,48 @@ def calibrate(measurements: Iterable[Measurement], line_rate: float | None = Non
     for key, found in (("network.latency", latency or ring_latency), ("network.collective_overhead", overhead)):
         if found is not None and found[0] > 0:
             parameters.append(Parameter(key, found[0], f"{found[0] * 1e6:.4g} us", found[1]))
+    parameters += _incast(rows, notes)
     parameters += _inside(rows, notes)
     return Calibration(tuple(parameters), tuple(notes))
 
 
+def _incast(rows: list[Measurement], notes: list[str]) -> list[Parameter]:
+    """Return how the goodput of a port falls with the number of streams into it, from iperf3 runs with several -P."""
+    best: dict[int, Measurement] = {}
+    for row in rows:
+        if row.tool == "iperf3" and row.bandwidth:
+            best[row.flows] = max(row, best.get(row.flows, row), key=lambda each: each.bandwidth or 0.0)
+    if len(best) < 2:
+        return []
+    rates = {flows: float(best[flows].bandwidth or 0.0) for flows in sorted(best)}
+    top = max(rates, key=lambda flows: rates[flows])
+    fewest = min(rates)
+    if rates[fewest] < (1 - NOISE) * rates[top]:
+        text = f"{fewest} streams reach {format_rate(rates[fewest])}, {top} reach {format_rate(rates[top])}"
+        notes.append(f"{text}: a stream has a limit of its own, which a cluster file cannot say; the rate of {top} is the port's")
+    points = [[float(flows), round(rate / rates[top], 4)] for flows, rate in rates.items() if flows >= top]
+    smallest = min(share for _, share in points)
+    if smallest > 1 - NOISE:
+        notes.append(f"up to {max(rates)} streams cost a port less than {NOISE:.0%} of its goodput: no incast")
+        return []
+    source = f"{_files(list(best.values()))}: goodput by streams over the best ({top}); streams of one sender stand for senders"
+    return [Parameter("network.incast", smallest, points, source)]
+
+
 Found = tuple[float, str]
+
+
+def _best_measured(rows: list[Measurement]) -> float:
+    """Return the highest goodput of a port in any single row, bytes/s; of all-reduces the bus bandwidth."""
+    best = 0.0
+    for row in rows:
+        if row.bandwidth:
+            best = max(best, row.bandwidth)
+        elif row.time and row.operation == "point-to-point":
+            best = max(best, row.size / row.time)
+        elif row.time and row.operation == "all-reduce" and row.ranks == row.nodes > 1:
+            best = max(best, 2 * (row.ranks - 1) / row.ranks * row.size / row.time)
+    return best
 
 
 def _point_to_point(rows: list[Measurement], notes: list[str]) -> tuple[Found | None, list[Found]]:
@@ -176,7 +177,7 @@ def _all_reduces(
         text = "all-reduces with several GPUs in each of several nodes load wires inside and between nodes at once"
         notes.append(f"{text}; they are not used")
     if any(r.operation == "all-reduce" and not r.ranks for r in rows):
-        notes.append("all-reduces whose log does not tell the number of ranks (OSU) are not used")
+        notes.append("all-reduces whose log does not tell the number of ranks (OSU) are not used; say it (--ranks)")
     if not by_ranks:
         return None, None, None
     lines = {n: _line_of(found, notes, f"all-reduces of {n} ranks") for n, found in by_ranks.items()}
@@ -216,10 +217,24 @@ def _line_of(rows: list[Measurement], notes: list[str], what: str) -> Line:
     if len({r.size for r in rows}) < 2:
         text = f"{_files(rows)}: {what} have one size; a latency and a rate need at least two"
         raise InputError(f"{text}, better a range from 1 KB to 256 MB")
-    line = fit_line([r.size for r in rows], [float(r.time or 0.0) for r in rows])
-    if line.median > BENT:
-        notes.append(f"{what} are not on one line ({_residual(line)}): protocols change with size; trust neither end beyond that")
+    sizes, times = [r.size for r in rows], [float(r.time or 0.0) for r in rows]
+    line = fit_line(sizes, times)
+    pieces = fit_pieces(sizes, times)
+    if len(pieces) > 1:
+        notes.append(f"{what} change with size ({_residual(line)} as one line, which the file holds): {_table(pieces)}")
+    elif line.median > BENT:
+        notes.append(f"{what} are not on one line ({_residual(line)}), nor on a few: trust neither end beyond that")
     return line
+
+
+def _table(pieces: tuple[Piece, ...]) -> str:
+    """Write pieces as one line: sizes, latency, rate, and the residual they leave."""
+    parts = []
+    for each in pieces:
+        rate = format_rate(1.0 / each.line.slope) if each.line.slope > 0 else "no limit seen"
+        span = f"{format_size(each.smallest)} to {format_size(each.largest)}"
+        parts.append(f"{span}: {each.line.alpha * 1e6:.4g} us, {rate} ({_residual(each.line)})")
+    return "; ".join(parts)
 
 
 def _residual(line: Line) -> str:

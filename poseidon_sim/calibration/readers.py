@@ -31,7 +31,8 @@ class Measurement:
     """One figure of a log.
 
     `time` is seconds of one operation on `size` bytes (per rank), `bandwidth` bytes/s of a stream; one of them may be None.
-    `ranks` and `nodes` are 0 when the log does not tell. `where` is file:line.
+    `ranks` and `nodes` are 0 when the log does not tell. `where` is file:line, `flows` how many streams
+    share `bandwidth` (iperf3 -P).
     """
 
     tool: str
@@ -42,6 +43,7 @@ class Measurement:
     ranks: int
     nodes: int
     where: str
+    flows: int = 1
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:
@@ -185,7 +187,10 @@ def _iperf3(document: Any, name: str) -> Iterator[Measurement]:
     total = end.get("sum_received") or end["sum"]
     rate = _number(str(total["bits_per_second"]), name, "end.sum_received.bits_per_second") / 8
     if rate > 0:
-        yield Measurement("iperf3", "stream", 0.0, None, rate, 2, 2, name)
+        flows = document.get("start", {}).get("test_start", {}).get("num_streams", 1)
+        if isinstance(flows, bool) or not isinstance(flows, int) or not 1 <= flows <= 10_000:
+            raise InputError(f"{name}: start.test_start.num_streams={flows!r} must be a number of streams; the file is damaged")
+        yield Measurement("iperf3", "stream", 0.0, None, rate, 2, 2, name, flows)
 
 
 def _nccl_json(document: Any, name: str) -> Iterator[Measurement]:
