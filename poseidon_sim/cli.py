@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -348,7 +349,10 @@ def run(arguments: list[str]) -> int:
 
     debug = "--debug" in arguments
     try:
-        result = app([a for a in arguments if a != "--debug"], standalone_mode=False)
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.showwarning = lambda message, *_: _say(f"warning: {message}")
+            result = app([a for a in arguments if a != "--debug"], standalone_mode=False)
         sys.stdout.flush()
         if result == INTERRUPTED:  # typer turns Ctrl-C into this code
             raise KeyboardInterrupt
