@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +46,8 @@ MEMORY_MARGIN = 1.25
 STEADY = 1e-10
 #: with more different workers than this, two iterations are hardly ever enough, and cost much
 FEW = 8
+#: from so many different workers on a run is announced before it begins
+MANY = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +255,9 @@ def _run_job(job: Job, strategy: Strategy, detail: str, engine: str, check: bool
 def _run_folded_or_not(job: Job, strategy: Strategy, detail: str, engine: str, check: bool) -> _Ran:
     warm_up, measured = strategy.num_iterations()
     plan = _empty_plan(job, strategy, detail)
+    if len(plan.workers) >= MANY:
+        text = f"{job.cluster.nodes} nodes cannot be folded ({len(plan.workers)} classes that differ, by jitter, groups or detail)"
+        warnings.warn(f"{text}: time and memory grow with the square of their number", RuntimeWarning, stacklevel=4)
     key = (job.workload, shape_of(job.cluster), strategy, detail)
 
     def run(warm_up: int, measured: int) -> _Ran:
@@ -344,7 +350,7 @@ def _job(
         raise InputError("simulate needs a scenario, or a model with a cluster and a strategy")
     workload = load_model(model) if isinstance(model, str) else model
     chosen = strategy_class(strategy)() if isinstance(strategy, str) else strategy
-    batch = batch_size or workload.batch_size
+    batch = workload.batch_size if batch_size is None else batch_size
     if batch is None:
         raise InputError(f"model {workload.name!r} has no usual batch; give batch_size=32, say")
     return Job(workload, cluster, batch), chosen

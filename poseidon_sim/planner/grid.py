@@ -83,7 +83,7 @@ def sweep(
     key = digest({"base": base if isinstance(base, dict) else _text(base), "grid": grid})
     log = folder / "rows.jsonl"
     _refuse_hopeless(base, points)
-    done = _resume(log, key)
+    done = _resume(log, key, points)
     todo = [i for i in range(len(points)) if i not in done]
     with open(log, "a", encoding="utf-8") as out:
         if out.tell() == 0:
@@ -157,24 +157,35 @@ class _Work:
         return rows
 
 
-def _resume(log: Path, key: str) -> dict[int, dict[str, object]]:
-    """Read the rows an earlier sweep finished; a last line cut short by a kill is dropped from the file."""
+def _resume(log: Path, key: str, points: list[Point]) -> dict[int, dict[str, object]]:
+    """Read the rows an earlier sweep finished; lines cut short by a kill, or that are no row of this sweep, are done again."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if not log.exists():
         return {}
-    whole = [line for line in log.read_bytes().split(b"\n")[:-1] if line]
-    records = []
-    for line in whole:
+    records: list[Any] = []
+    for line in log.read_bytes().split(b"\n")[:-1]:
         try:
             records.append(json.loads(line))
         except ValueError:
-            break
-    if records and records[0].get("sweep") != key:
+            continue
+    head = records[0] if records and isinstance(records[0], dict) else {}
+    if records and head.get("sweep") != key:
         raise InputError(f"{log} belongs to another sweep; give another folder with -o, or delete it")
+    kept = [r for r in records[1:] if _is_row(r, points)]
     temporary = log.with_suffix(".tmp")
-    temporary.write_bytes(b"".join(json.dumps(r).encode() + b"\n" for r in records))
+    temporary.write_bytes(b"".join(json.dumps(r).encode() + b"\n" for r in [*records[:1], *kept]))
     os.replace(temporary, log)
-    return {int(r["row"]): r["values"] for r in records[1:]}
+    return {r["row"]: r["values"] for r in kept}
+
+
+def _is_row(record: Any, points: list[Point]) -> bool:
+    """Whether a line of the log is a finished row: its number, the values of its point, and what was measured or an error."""
+    if not isinstance(record, dict) or type(record.get("row")) is not int or not isinstance(record.get("values"), dict):
+        return False
+    index, values = record["row"], record["values"]
+    if not 0 <= index < len(points) or any(values.get(k) != json.loads(json.dumps(v)) for k, v in points[index].items()):
+        return False
+    return bool(values.get("error")) or (set(COLUMNS) <= values.keys() and isinstance(values["step_time_s"], float))
 
 
 def _write_csv(path: Path, grid_keys: list[str], rows: list[dict[str, object]]) -> Path:

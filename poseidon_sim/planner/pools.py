@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -56,7 +59,7 @@ def _in_processes(
     left = list(slices)
     while left:
         suspects: list[Slice] = []
-        with ProcessPoolExecutor(min(jobs, len(left)), _context()) as pool:
+        with ProcessPoolExecutor(min(jobs, len(left)), _context(), _end_with_parent, (os.getpid(),)) as pool:
             waiting = {pool.submit(work, each): each for each in left}
             try:
                 while waiting:
@@ -86,12 +89,23 @@ def _in_processes(
 
 def _alone(work: Work[Slice, Answer], one: Any) -> tuple[Slice, Answer | DeadWorkerError]:
     for _ in range(ATTEMPTS):
-        with ProcessPoolExecutor(1, _context()) as pool:
+        with ProcessPoolExecutor(1, _context(), _end_with_parent, (os.getpid(),)) as pool:
             try:
                 return one, pool.submit(work, one).result()
             except BrokenProcessPool:
                 continue
     return one, DeadWorkerError(f"its worker process was ended by the system {ATTEMPTS} times (out of memory?)")
+
+
+def _end_with_parent(parent: int) -> None:
+    """Let a worker end when the process that made it is gone, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _context() -> Any:

@@ -80,8 +80,9 @@ def parse_changes(pairs: Sequence[str]) -> dict[str, object]:
     """Read the command line's key=value arguments."""
     changes: dict[str, object] = {}
     for key, value in map(split_pair, pairs):
-        if key in changes:
-            raise InputError(f"{key} is given twice ({changes[key]} and {value}); keep one")
+        same = next((each for each in changes if SHORT.get(each, each) == SHORT.get(key, key)), None)
+        if same is not None:
+            raise InputError(f"{key} is given twice ({changes[same]} and {value}); keep one")
         changes[key] = parse_value(value)
     return changes
 
@@ -102,7 +103,7 @@ def parse_grid(pairs: Sequence[str]) -> dict[str, list[object]]:
             parts = [p + unit.group(1) if re.fullmatch(r"[\d.]+", p) else p for p in parts]
         values = [parse_value(part) for part in parts]
         twice = [part for part, value in zip(parts, values, strict=True) if values.count(value) > 1]
-        if twice or key in grid:
+        if twice or any(SHORT.get(each, each) == SHORT.get(key, key) for each in grid):
             raise InputError(f"{key}={twice[0]} is given twice; keep one" if twice else f"{key} is given twice; keep one")
         grid[key] = values
     return grid

@@ -52,6 +52,16 @@ def test_another_question_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         ps.sweep(BASE, {"nodes": [1, 2]}, tmp_path)
 
 
+@pytest.mark.parametrize("line", ["[]", "5", "null", "{}", '{"row": 3}', '{"row": true, "values": {}}', '{"row": 1.5, "values": {}}', '{"row": 99, "values": {}}',
+                                  '{"row": 3, "values": {"nodes": 1}}', "garbage"])  # fmt: skip
+def test_a_line_of_the_log_that_is_no_row_is_done_again(tmp_path: Path, line: str) -> None:
+    whole = ps.sweep(BASE, GRID, tmp_path).read_bytes()
+    log = tmp_path / "rows.jsonl"
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:3], line, *lines[4:]]) + "\n")
+    assert ps.sweep(BASE, GRID, tmp_path).read_bytes() == whole
+
+
 def test_a_plot_of_an_unfinished_sweep_says_how_to_finish_it(tmp_path: Path) -> None:
     from poseidon_sim.report.plots import plot_file
 
