@@ -75,8 +75,11 @@ def sweep(
     progress : called with (done, total) whenever rows are on disk.
     backend : 'processes' on this machine, or joblib's 'dask' or 'ray' on a cluster (see docs/sweeps.md).
     """
-    if jobs < 1:
-        raise InputError(f"jobs={jobs} must be at least 1")
+    if not isinstance(jobs, int) or jobs < 1:
+        raise InputError(f"jobs={jobs!r} must be a whole number of at least 1")
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+            raise InputError(f"{name}={values!r} must be a list of values, for example [2, 4, 8]")
     check_backend(backend)
     points = grid_points(grid)
     folder = Path(out_dir)

@@ -62,6 +62,12 @@ def test_a_line_of_the_log_that_is_no_row_is_done_again(tmp_path: Path, line: st
     assert ps.sweep(BASE, GRID, tmp_path).read_bytes() == whole
 
 
+@pytest.mark.parametrize(("grid", "jobs"), [({"nodes": 4}, 1), ({"nodes": "2,4"}, 1), ({"nodes": []}, 1), ({"nodes": [2]}, "2"), ({"nodes": [2]}, 2.5)])
+def test_a_grid_or_a_number_of_jobs_that_is_none_is_named(tmp_path: Path, grid: dict[str, object], jobs: object) -> None:
+    with pytest.raises(ps.InputError, match="must be a"):
+        ps.sweep(BASE, grid, tmp_path / "never", jobs=jobs)  # type: ignore[arg-type]
+
+
 def test_a_plot_of_an_unfinished_sweep_says_how_to_finish_it(tmp_path: Path) -> None:
     from poseidon_sim.report.plots import plot_file
 
