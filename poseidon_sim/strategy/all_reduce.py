@@ -6,7 +6,7 @@ Simplified: collectives of one job run one at a time in the order their gradient
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +16,22 @@ from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
 from poseidon_sim.units import parse_size
+
+
+def fill_buckets(sizes: Sequence[float], bucket_size: float, first_bucket_size: float | None = None) -> list[int]:
+    """Return how many gradients each bucket holds, in the order in which they come: a bucket closes when it is full.
+
+    >>> fill_buckets([1.0, 5.0, 2.0, 9.0, 1.0], bucket_size=6.0, first_bucket_size=1.0)
+    [1, 2, 1, 1]
+    """
+    buckets: list[int] = []
+    count, filled, limit = 0, 0.0, bucket_size if first_bucket_size is None else first_bucket_size
+    for size in sizes:
+        count, filled = count + 1, filled + size
+        if filled >= limit:
+            buckets.append(count)
+            count, filled, limit = 0, 0.0, bucket_size
+    return [*buckets, count] if count else buckets
 
 
 @dataclass(frozen=True)
@@ -55,17 +71,23 @@ class AllReduce(Strategy):
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         gradients, ready = backward_pass(plan, start, self.overlap)
-        limit, filled = self.bucket_bytes(), 0.0
-        synced = []
-        for index, (layer, gradient) in enumerate(gradients):
-            if limit == 0.0:
-                synced.append(self.sync(plan, layer, gradient))
-                continue
-            filled += layer.gradient_bytes  # the bucket is sent when its last gradient is ready
-            if filled >= limit or index == len(gradients) - 1:
-                synced.append(self.reduce(plan, filled, gradient, layer, "all-reduce bucket"))
-                filled = 0.0
-        return plan.all_of(ready, *synced)
+        limit = self.bucket_bytes()
+        if limit == 0.0:
+            return plan.all_of(ready, *(self.sync(plan, layer, gradient) for layer, gradient in gradients))
+        counts = fill_buckets([layer.gradient_bytes for layer, _ in gradients], limit)
+        return plan.all_of(ready, *self.reduce_buckets(plan, gradients, counts, "all-reduce bucket"))
+
+    def reduce_buckets(
+        self, plan: Plan, gradients: Sequence[tuple[PlanLayer, Handles]], counts: Sequence[int], label: str
+    ) -> list[Handles]:
+        """Record one all-reduce for each bucket of so many gradients, when the last of them is ready."""
+        done, first = [], 0
+        for count in counts:
+            last, gradient = gradients[first + count - 1]
+            num_bytes = sum(layer.gradient_bytes for layer, _ in gradients[first : first + count])
+            done.append(self.reduce(plan, num_bytes, gradient, last, label))
+            first += count
+        return done
 
     def sync(self, plan: Plan, layer: PlanLayer, ready: Handles) -> Handles:
         """Record one collective per tensor of a layer."""

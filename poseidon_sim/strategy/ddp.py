@@ -7,30 +7,14 @@ all-reduce's kernels take, cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.all_reduce import AllReduce
+from poseidon_sim.strategy.all_reduce import AllReduce, fill_buckets
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
-
-
-def fill_buckets(sizes: Sequence[float], bucket_size: float, first_bucket_size: float) -> list[int]:
-    """Return how many gradients each bucket holds, in the order in which they come: a bucket closes when it is full.
-
-    >>> fill_buckets([1.0, 5.0, 2.0, 9.0, 1.0], bucket_size=6.0, first_bucket_size=1.0)
-    [1, 2, 1, 1]
-    """
-    buckets: list[int] = []
-    count, filled, limit = 0, 0.0, first_bucket_size
-    for size in sizes:
-        count, filled = count + 1, filled + size
-        if filled >= limit:
-            buckets.append(count)
-            count, filled, limit = 0, 0.0, bucket_size
-    return [*buckets, count] if count else buckets
 
 
 @dataclass(frozen=True)
@@ -62,14 +46,8 @@ class Ddp(Strategy):
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         gradients, ready = backward_pass(plan, start, overlap=True)
-        sizes = [layer.gradient_bytes for layer, _ in gradients]
-        synced, first = [], 0
-        for count in fill_buckets(sizes, self.bucket_size, self.first_bucket_size):
-            last, gradient = gradients[first + count - 1]
-            num_bytes = sum(sizes[first : first + count])
-            synced.append(self._all_reduce.reduce(plan, num_bytes, gradient, last, "all-reduce bucket"))
-            first += count
-        return plan.all_of(ready, *synced)
+        counts = fill_buckets([layer.gradient_bytes for layer, _ in gradients], self.bucket_size, self.first_bucket_size)
+        return plan.all_of(ready, *self._all_reduce.reduce_buckets(plan, gradients, counts, "all-reduce bucket"))
 
     def network_bytes(self, job: Job) -> float:
         """What the algorithm's schedule sends between nodes for the whole model."""

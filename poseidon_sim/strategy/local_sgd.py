@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.all_reduce import AllReduce
+from poseidon_sim.strategy.all_reduce import AllReduce, fill_buckets
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
 
 
@@ -57,13 +57,8 @@ class LocalSgd(Strategy):
         gradients, ready = backward_pass(plan, start, overlap=False)
         if (plan.iteration + 1) % self.local_steps:
             return ready
-        limit, filled, synced = self._all_reduce.bucket_bytes(), 0.0, []
-        for index, (layer, gradient) in enumerate(gradients):
-            filled += layer.gradient_bytes
-            if filled >= limit or index == len(gradients) - 1:
-                synced.append(self._all_reduce.reduce(plan, filled, gradient, layer, "average"))
-                filled = 0.0
-        return plan.all_of(ready, *synced)
+        counts = fill_buckets([layer.gradient_bytes for layer, _ in gradients], self._all_reduce.bucket_bytes())
+        return plan.all_of(ready, *self._all_reduce.reduce_buckets(plan, gradients, counts, "average"))
 
     def network_bytes(self, job: Job) -> float:
         """An all-reduce's bytes, once in `local_steps` steps."""
