@@ -12,6 +12,8 @@ import poseidon_sim as ps
 
 from .oracle import BANDWIDTH, LATENCY, cluster, network, ring, step
 
+INSTANT = 1e-12  # moments closer than this share are one: the law of ties in DESIGN.md, without which rounding plays the schedule
+
 layers = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=7
 ).map(lambda rows: tuple(zip(*((4e4 * s, 1e-3 * f, 1e-3 * b) for s, f, b in rows), strict=True)))
@@ -115,9 +117,9 @@ def scheduled(rows: tuple[tuple[float, ...], ...], nodes: int, partition: float,
         nonlocal channel
         while waiting and (layer is None or left[layer]):
             begin = max(channel, min(w[0] for w in waiting))
-            if begin >= until and layer is None:
+            if begin >= until * (1 - INSTANT) and layer is None:
                 return
-            choices = [w for w in waiting if w[0] <= begin]
+            choices = [w for w in waiting if w[0] <= begin * (1 + INSTANT)]
             chosen = min(choices, key=lambda w: (w[1] if prioritised else 0, w[0], w[2]))
             waiting.remove(chosen)
             channel = begin + ring(sizes[chosen[1]] / parts[chosen[1]], nodes)
