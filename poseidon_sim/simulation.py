@@ -95,9 +95,8 @@ class Run:
     @cached_property
     def trust(self) -> Trust:
         """Intervals around the step time, earned from the misses on measured cases like this one."""
-        workload, cluster = self.job.workload, self.job.cluster
-        given = workload.single_gpu_throughput is not None or all(x.forward_time is not None for x in workload.layers)
-        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, not given)
+        cluster, modelled = self.job.cluster, not self.job.workload.is_measured
+        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, modelled)
 
     @property
     def bottleneck(self) -> str:
@@ -359,8 +358,7 @@ def _job(
 def _slow_precision(job: Job) -> list[str]:
     """Name the default precision where it, and no measurement, decides the compute time on a card with much faster modes."""
     workload, gpu = job.workload, job.cluster.gpu
-    measured = workload.single_gpu_throughput is not None or all(x.forward_time is not None for x in workload.layers)
-    if gpu is None or measured or workload.precision != "fp32":
+    if gpu is None or workload.is_measured or workload.precision != "fp32":
         return []
     half = max(gpu.flops.get("fp16", 0.0), gpu.flops.get("bf16", 0.0))
     if half < 4 * gpu.flops.get("fp32", half):

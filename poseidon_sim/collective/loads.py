@@ -13,7 +13,7 @@ kept as the few different loads there are; how long that takes follows from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -304,8 +304,3 @@ def _latency(plan: Plan, leg: Leg, far: int) -> float:
         return inside * peer_latency
     overheads = between if leg.pipelined else far
     return between * network.latency + overheads * network.message_overhead + inside * peer_latency
-
-
-def same_shape(before: Sequence[Phase], now: Sequence[Phase]) -> bool:
-    """Whether two lists of phases differ in nothing but their rate caps."""
-    return [each._replace(rate_cap=0.0) for each in before] == [each._replace(rate_cap=0.0) for each in now]

@@ -180,6 +180,3 @@ def _outside(rows: Sequence[Residual], num_gpus: int, strategy: str) -> tuple[st
     if num_gpus > FAR * largest:
         found.append(f"{num_gpus:,} GPUs; the largest measured case{' of ' + strategy if mine else ''} has {largest}")
     return tuple(found)
-
-
-__all__ = ["Trust", "bound_of", "place_of", "spread", "trust_in"]

@@ -101,6 +101,7 @@ class Plan:
         self.phased: list[tuple[int, object, int]] = []  # (task, collective, phase) of what the links' rates decide
         self._flows: dict[tuple[bytes, bytes], Flows] = {}
         self._stations: dict[tuple[str, bytes], Station] = {}
+        self._queue_rows: dict[tuple[str, bytes], Any] = {}
         self._uses: dict[tuple[tuple[int, float], ...], Uses] = {}
         self._all_workers = self.workers.tobytes()
 
@@ -424,7 +425,10 @@ class Plan:
         return self._stations[key]
 
     def _queues(self, kind: str, nodes: np.ndarray, slots: int = 1) -> Any:
-        return _scalar(np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes], dtype=np.int64))
+        key = (kind, nodes.tobytes())
+        if key not in self._queue_rows:
+            self._queue_rows[key] = _scalar(np.array([self.recorder.queue((kind, int(c)), slots) for c in nodes]))
+        return self._queue_rows[key]
 
     def _flow_table(self, senders: np.ndarray, receivers: np.ndarray) -> Flows:
         key = (senders.tobytes(), receivers.tobytes())

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError, nearest
 from poseidon_sim.scenario import resolve
-from poseidon_sim.scenario.overrides import SHORT, apply
+from poseidon_sim.scenario.overrides import SHORT, apply, whole_path
 from poseidon_sim.scenario.schema import NetworkSpec, ScenarioSpec
 from poseidon_sim.strategy.base import Strategy
 from poseidon_sim.units import parse_money
@@ -249,7 +249,7 @@ def _change_behind(message: str, changes: Mapping[str, object]) -> str | None:
     """Return the key=value given beside the file that a message is about, or None."""
     path = _path_of(message)
     for key, value in changes.items():
-        whole = SHORT.get(key, key)
+        whole = whole_path(key)
         if path == whole or path.startswith(whole + ".") or whole.startswith(path + "."):
             return f"{key}={value}"
     return None

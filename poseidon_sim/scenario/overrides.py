@@ -18,6 +18,15 @@ SHORT = {"nodes": "cluster.nodes", "gpus_per_node": "cluster.gpus_per_node", "ne
 _TEXT_KEY = {"strategy": "name", "cluster.network": "bandwidth", "cluster.gpu": None, "model": "name"}
 
 
+def whole_path(key: str) -> str:
+    """Return the dotted path that a key stands for.
+
+    >>> whole_path("nodes"), whole_path("strategy.overlap")
+    ('cluster.nodes', 'strategy.overlap')
+    """
+    return SHORT.get(key, key)
+
+
 def apply(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
     """Return a copy of a raw scenario with dotted paths set.
 
@@ -26,7 +35,7 @@ def apply(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, An
     """
     result = copy.deepcopy(dict(raw))
     for key, value in changes.items():
-        path = SHORT.get(key, key).split(".")
+        path = whole_path(key).split(".")
         if not all(path):
             raise InputError(f"{key}={value}: a dotted path has an empty part; write for example cluster.network.bandwidth")
         where: Any = result
@@ -80,7 +89,7 @@ def parse_changes(pairs: Sequence[str]) -> dict[str, object]:
     """Read the command line's key=value arguments."""
     changes: dict[str, object] = {}
     for key, value in map(split_pair, pairs):
-        same = next((each for each in changes if SHORT.get(each, each) == SHORT.get(key, key)), None)
+        same = next((each for each in changes if whole_path(each) == whole_path(key)), None)
         if same is not None:
             raise InputError(f"{key} is given twice ({changes[same]} and {value}); keep one")
         changes[key] = parse_value(value)
@@ -103,7 +112,7 @@ def parse_grid(pairs: Sequence[str]) -> dict[str, list[object]]:
             parts = [p + unit.group(1) if re.fullmatch(r"[\d.]+", p) else p for p in parts]
         values = [parse_value(part) for part in parts]
         twice = [part for part, value in zip(parts, values, strict=True) if values.count(value) > 1]
-        if twice or any(SHORT.get(each, each) == SHORT.get(key, key) for each in grid):
+        if twice or whole_path(key) in map(whole_path, grid):
             raise InputError(f"{key}={twice[0]} is given twice; keep one" if twice else f"{key} is given twice; keep one")
         grid[key] = values
     return grid

@@ -117,6 +117,11 @@ class Workload:
         return sum(layer.gradient_bytes(self.element_bytes) for layer in self.layers)
 
     @property
+    def is_measured(self) -> bool:
+        """Whether measurements, and no model of the GPU, say how long an iteration computes."""
+        return self.single_gpu_throughput is not None or all(layer.forward_time is not None for layer in self.layers)
+
+    @property
     def forward_flops(self) -> float:
         """FLOP of one sample's forward pass."""
         return sum(layer.forward_flops for layer in self.layers)
