@@ -16,7 +16,6 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,10 @@ def part(name: str) -> Any:
     return importlib.import_module(f"{HERE.name}.{name}")
 
 
-def of_run(source: str, run: ps.Run, measured: float, predicted: float | None = None) -> trust.Residual:
+def of_run(source: str, run: ps.Run, measured: float) -> trust.Residual:
     cluster = run.job.cluster
     place = trust.place_of(cluster.nodes, cluster.num_gpus)
-    log_error = math.log(measured / (run.step_time if predicted is None else predicted))
+    log_error = math.log(measured / run.step_time)
     return trust.Residual(source, place, trust.bound_of(run.blame), run.strategy.name, cluster.num_gpus, log_error)
 
 
@@ -51,12 +50,7 @@ def corpora() -> Iterator[trust.Residual]:
         case = entry.case
         if case is None or case.predict is not None or tables.use_of(entry) != "predicted" or case.quantity != "step":
             continue
-        scenario = ps.load_scenario(case.scenario)
-        if case.strategy is not None:
-            scenario = replace(scenario, strategy=case.strategy)
-        if case.partition is not None:
-            scenario = replace(scenario, workload=cases.partitioned(scenario.workload, case.partition))
-        yield of_run(entry.family, ps.simulate(scenario), case.measured)
+        yield of_run(entry.family, cases.run_of(case), case.measured)
 
 
 def emulated() -> Iterator[trust.Residual]:
@@ -64,8 +58,7 @@ def emulated() -> Iterator[trust.Residual]:
     rates = compare.read_calibration(HERE / "measured" / "emulated_network.csv")
     for each in compare.compare(HERE / "measured" / "emulated.csv", rates):
         if each.trusted:
-            run = compare.run_of(each.case, rates)
-            yield of_run("emulated network", run, each.measured, each.predicted)
+            yield of_run("emulated network", compare.run_of(each.case, rates), each.measured)
 
 
 def held(rows: list[trust.Residual], span: float) -> float:

@@ -75,13 +75,18 @@ def predicted(entry: Entry, known: dict[str, float]) -> Entry:
 
 def simulated(case: Case) -> float:
     """Return the predicted seconds of a case."""
+    run = run_of(case)
+    return run.step_time if case.quantity == "step" else run.step_time - run.single_gpu_time
+
+
+def run_of(case: Case) -> ps.Run:
+    """Return the run of a case."""
     scenario = ps.load_scenario(case.scenario)
     if case.strategy is not None:
         scenario = replace(scenario, strategy=case.strategy)
     if case.partition is not None:
         scenario = replace(scenario, workload=partitioned(scenario.workload, case.partition))
-    run = ps.simulate(scenario)
-    return run.step_time if case.quantity == "step" else run.step_time - run.single_gpu_time
+    return ps.simulate(scenario)
 
 
 def partitioned(workload: ps.Workload, size: float) -> ps.Workload:
