@@ -14,7 +14,7 @@ from typing import Any
 from poseidon_sim.calibration.lines import Line, Piece, fit_line, fit_pieces
 from poseidon_sim.calibration.readers import Measurement
 from poseidon_sim.errors import InputError
-from poseidon_sim.units import format_rate, format_size
+from poseidon_sim.units import format_rate, format_size, format_time
 
 #: median relative error above which one straight line does not describe the data
 BENT = 0.1
@@ -107,7 +107,7 @@ def calibrate(measurements: Iterable[Measurement], line_rate: float | None = Non
             parameters.append(Parameter("network.efficiency", share, f"{share:.4g}", f"goodput over line rate: {source}"))
     for key, found in (("network.latency", latency or ring_latency), ("network.collective_overhead", overhead)):
         if found is not None and found[0] > 0:
-            parameters.append(Parameter(key, found[0], f"{found[0] * 1e6:.4g} us", found[1]))
+            parameters.append(Parameter(key, found[0], format_time(found[0]), found[1]))
     parameters += _incast(rows, notes)
     parameters += _inside(rows, notes)
     return Calibration(tuple(parameters), tuple(notes))
@@ -210,7 +210,7 @@ def _inside(rows: list[Measurement], notes: list[str]) -> list[Parameter]:
         rate = 2 * (ranks - 1) / ranks / line.slope
         text = f"each GPU reaches {format_rate(rate)} towards its neighbours ({source})"
         notes.append(f"{text}: that is gpu.peer_bandwidth of a GPU written out")
-    return [Parameter("peer_latency", hop, f"{hop * 1e6:.4g} us", f"{source}, over 2(n-1) hops")] if hop > 0 else []
+    return [Parameter("peer_latency", hop, format_time(hop), f"{source}, over 2(n-1) hops")] if hop > 0 else []
 
 
 def _line_of(rows: list[Measurement], notes: list[str], what: str) -> Line:
@@ -233,7 +233,7 @@ def _table(pieces: tuple[Piece, ...]) -> str:
     for each in pieces:
         rate = format_rate(1.0 / each.line.slope) if each.line.slope > 0 else "no limit seen"
         span = f"{format_size(each.smallest)} to {format_size(each.largest)}"
-        parts.append(f"{span}: {each.line.alpha * 1e6:.4g} us, {rate} ({_residual(each.line)})")
+        parts.append(f"{span}: {format_time(each.line.alpha)}, {rate} ({_residual(each.line)})")
     return "; ".join(parts)
 
 

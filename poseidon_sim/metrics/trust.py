@@ -28,8 +28,8 @@ RESIDUALS = Path(__file__).with_name("residuals.csv")
 COMPUTE_BOUND = 0.8
 #: fewer sources than this do not make an interval; the next wider regime is asked
 FEW_SOURCES = 3
-#: the share of residuals that an interval must span to hold 50 % and 90 % of the cases of a source that it has not seen:
-#: measured by validation/residuals.py, not chosen
+#: the share of residuals that the intervals called 50 % and 90 % span: chosen from the table that validation/residuals.py
+#: prints, so that they hold about as many of the cases of a source left out; fitted, that is, to the residuals themselves
 SPANS = {50: 0.55, 90: 0.95}
 #: predictions for more GPUs than this times the largest measured case are outside the validated range
 FAR = 4
@@ -70,6 +70,8 @@ class Trust:
         }  # fmt: skip
 
     def __str__(self) -> str:
+        if not self.cases:
+            return f"{self.regime}: the step time is what was given, and nothing is predicted"
         low, high = (f"{x * 1e3:.4g}" for x in self.most)
         like_this = f"{self.regime}: {self.cases} cases from {self.sources} sources"
         return f"{low} to {high} ms hold 90 % of measured cases like this ({like_this})"
@@ -152,6 +154,8 @@ def trust_in(step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, fl
     step_time : seconds. blame : seconds of the critical path by what is to blame.
     modelled : the compute times come from the compute model and not from measurements.
     """
+    if num_gpus == 1 and not modelled:
+        return Trust((step_time, step_time), (step_time, step_time), 0, 0, "one GPU, compute times given", ())
     every = residuals()
     place, bound = place_of(nodes, num_gpus), bound_of(blame)
     steps = [r for r in every if r.place != "one GPU"]

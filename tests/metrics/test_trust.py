@@ -57,6 +57,13 @@ def test_the_intervals_hold_what_they_say_of_sources_they_were_not_made_from() -
         assert np.mean(shares) == pytest.approx(level / 100, abs=0.06)
 
 
+def test_one_gpu_whose_times_are_given_borrows_no_misses_of_the_compute_model() -> None:
+    found = trust_in(0.1, 1, 1, COMPUTE, "all-reduce", modelled=False)
+    assert found.most == found.half == (0.1, 0.1) and found.cases == 0
+    assert "nothing is predicted" in str(found)
+    assert trust_in(0.1, 1, 1, COMPUTE, "all-reduce", modelled=True).cases > 0
+
+
 def test_a_strategy_nobody_measured_and_a_size_far_beyond_are_named() -> None:
     assert trust_in(0.1, 4, 4, WIRE, "nobody-measured", False).outside == ("no measured case of nobody-measured",)
     assert "100,000 GPUs; the largest measured case of all-reduce has" in trust_in(0.1, 100_000, 100_000, WIRE, "all-reduce", False).outside[0]
