@@ -44,8 +44,8 @@ def tensors() -> list[tuple[float, float]]:
     return [(ready[i], size) for i in sorted(ready, reverse=True) for size in reversed(layers[i].tensor_bytes(4))]
 
 
-def ours(nodes: int, name: str, detail: str, repeat: int) -> list[Row]:
-    model, cluster = ps.load_model("resnet50"), scenario(nodes, 1.0 if detail == "rounds" else 1.0 + 1e-12)
+def ours(nodes: int, name: str, equal: bool, repeat: int) -> list[Row]:
+    model, cluster = ps.load_model("resnet50"), scenario(nodes, 1.0 if equal else 1.0 + 1e-12)
     rows = []
     for turn in range(repeat):
         begin = time.process_time()
@@ -89,9 +89,9 @@ def main() -> int:
     ps.simulate("alexnet", scenario(2), "all-reduce", engine="fast")  # the compiled engine is loaded before anybody is timed
     with tempfile.TemporaryDirectory() as name:
         for nodes in map(int, args.nodes.split(",")):
-            here = ours(nodes, "folded", "rounds", 2)
+            here = ours(nodes, "folded", True, 2)
             if nodes <= args.every_message_up_to:
-                here += ours(nodes, "every message", "unfolded rounds", 2)
+                here += ours(nodes, "every message", False, 2)
             if nodes <= args.simpy_up_to:
                 simulated, _, cpu = simpy_ring(nodes, BANDWIDTH, LATENCY, work)
                 here.append(row("SimPy, processes", nodes, cpu, simulated))
