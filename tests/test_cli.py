@@ -103,6 +103,7 @@ MISTAKES = [
     (["simulate", SCENARIO, "nodes=4", "nodes=8"], 2, ["given twice", "4 and 8"]),
     (["simulate", SCENARIO, "cluster.network.bandwidth=10gbps"], 2, ["with cluster.network.bandwidth=10gbps", '"10 Gbps" or']),
     (["simulate", SCENARIO, "cluster.groups=[{nodes: 1, slowdown: 50 %}]"], 2, ["slowdown", "must be a number"]),
+    (["simulate", SCENARIO, "strategy=horovod", "strategy.cycle_time=5"], 2, ["with strategy.cycle_time=5: ", "no unit"]),
     (["sweep", SCENARIO, "nodes=2", "cluster.nodes=4", "-o", "out/never"], 2, ["given twice"]),
     (["simulate", SCENARIO, "nodes=2", "cluster.nodes=4"], 2, ["given twice"]),
     (["sweep", SCENARIO, "nodes=2,,4", "-o", "out/never"], 2, ["empty value", "nodes=2,4,8"]),

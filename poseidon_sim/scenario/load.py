@@ -247,12 +247,13 @@ def _path_of(message: str) -> str:
 
 def _change_behind(message: str, changes: Mapping[str, object]) -> str | None:
     """Return the key=value given beside the file that a message is about, or None."""
-    path = _path_of(message)
-    for key, value in changes.items():
-        whole = whole_path(key)
-        if path == whole or path.startswith(whole + ".") or whole.startswith(path + "."):
-            return f"{key}={value}"
-    return None
+    path = _path_of(message) + "."
+    behind = [key for key in changes if path.startswith(whole_path(key) + ".")]  # the key itself or what it lies in
+    below = [key for key in changes if f"{whole_path(key)}.".startswith(path)]
+    if not behind and not below:
+        return None
+    key = max(behind or below, key=lambda each: len(whole_path(each)))
+    return f"{key}={changes[key]}"
 
 
 def _line_of(text: str, message: str) -> int | None:
