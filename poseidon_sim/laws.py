@@ -89,7 +89,7 @@ def _complete(strategy: Strategy, job: Job) -> None:
 
 def _traffic(run: Run) -> None:
     fabric, amounts = run.trace.fabric, run.trace.link_amounts()
-    sent = sum(amounts[fabric.link("nic_out", c.index)] * c.count for c in fabric.classes if fabric.link("nic_out", c.index) >= 0)
+    sent = sum(amounts[fabric.link("nic_out", c.index)] * c.count for c in fabric.whole_nodes if fabric.link("nic_out", c.index) >= 0)
     stated = run.strategy.network_bytes(run.job)
     if run.job.cluster.nodes == 1 and not run.strategy.layout(run.job).extra_nodes:
         _law(sent == 0, f"one worker sends {sent} bytes over the network")
