@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
+    from poseidon_sim.strategy.megatron import Megatron as Megatron
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
@@ -91,6 +92,7 @@ _PUBLIC = {
     "Ddp": "strategy.ddp",
     "FireCaffe": "strategy.fire_caffe",
     "LocalSgd": "strategy.local_sgd",
+    "Megatron": "strategy.megatron",
     "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",
