@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.byteps import BytePs as BytePs
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.megatron import Megatron as Megatron
@@ -86,6 +87,7 @@ _PUBLIC = {
     "layer_times": "plan.compute",
     "BackupWorkers": "strategy.backup_workers",
     "BytePs": "strategy.byteps",
+    "Fsdp": "strategy.fsdp",
     "Horovod": "strategy.horovod",
     "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",

@@ -107,7 +107,9 @@ def message_uses(plan: Plan, place: Placement, sender: int, receiver: int, leave
     return [(plan.links.link(kind, c), x) for kind, c, x in found if plan.links.link(kind, c) >= 0]
 
 
-def group_phase(plan: Plan, place: Placement, workers: Sequence[int], ranks: int, num_bytes: float, passes: float, within: bool) -> Phase:
+def group_phase(
+    plan: Plan, place: Placement, workers: Sequence[int], ranks: int, num_bytes: float, passes: float, within: bool
+) -> Phase:
     """Return a ring collective of `ranks` GPUs as a fluid phase: `passes` is 2 for an all-reduce, 1 for half of one.
 
     `within` : the ranks split a layer and stand side by side; else they are replicas.
@@ -121,7 +123,8 @@ def group_phase(plan: Plan, place: Placement, workers: Sequence[int], ranks: int
             uses.update(inside_uses(plan, w))
         if nodes > 1:
             c, rings = int(plan.workers[w]), 1.0 if within else float(place.groups_per_node)
-            found = [("nic_out", rings), ("nic_in", rings), ("pcie_to_host", 1.0), ("pcie_to_gpu", 1.0)]
+            lane = rings / max(rings, plan.hardware.rails(plan.classes[c].gpu))
+            found = [("nic_out", rings), ("nic_in", rings), ("pcie_to_host", lane), ("pcie_to_gpu", lane)]
             uses.update((plan.links.link(kind, c), x) for kind, x in found if plan.links.link(kind, c) >= 0)
     network, peer = plan.hardware.network, plan.hardware.peer_latency
     hops = passes * (nodes - 1) if passes < 2 else 2 * (nodes - 1).bit_length()
@@ -132,7 +135,13 @@ def group_phase(plan: Plan, place: Placement, workers: Sequence[int], ranks: int
 
 
 def record_passes(
-    plan: Plan, place: Placement, stages: Sequence[Stages], line: tuple[int, ...], schedule: Schedule, start: Handles, blocking: bool
+    plan: Plan,
+    place: Placement,
+    stages: Sequence[Stages],
+    line: tuple[int, ...],
+    schedule: Schedule,
+    start: Handles,
+    blocking: bool,
 ) -> np.ndarray:
     """Record all passes of one line; return (R,) handles, true when a row's pass (its all-reduces included) is over.
 
@@ -171,7 +180,9 @@ def record_passes(
     flat = kept.ravel()
     names = (["forward", "tensor all-reduce", "activations"], ["backward", "tensor all-reduce", "gradients of activations"])
     labels = np.array([[plan.recorder.label(name) for name in each] for each in names])[passes]
-    kinds = np.array([[KIND["forward"], KIND["collective"], KIND["send"]], [KIND["backward"], KIND["collective"], KIND["send"]]])[passes]
+    kinds = np.array([[KIND["forward"], KIND["collective"], KIND["send"]], [KIND["backward"], KIND["collective"], KIND["send"]]])[
+        passes
+    ]
     plan.recorder.add(Block(
         int(flat.sum()), kinds.ravel()[flat], labels.ravel()[flat], after.reshape(-1, 3)[flat], work.ravel()[flat],
         iteration=plan.iteration, **{name: values.reshape(rows * 3, *values.shape[2:])[flat] for name, values in columns.items()},
@@ -180,7 +191,13 @@ def record_passes(
 
 
 def _columns(
-    plan: Plan, place: Placement, line: tuple[int, ...], schedule: Schedule, target: np.ndarray, tensor: list[np.ndarray], kept: np.ndarray
+    plan: Plan,
+    place: Placement,
+    line: tuple[int, ...],
+    schedule: Schedule,
+    target: np.ndarray,
+    tensor: list[np.ndarray],
+    kept: np.ndarray,
 ) -> dict[str, Any]:
     """Return the columns (R, 3, ...) of compute, tensor all-reduce and message: links, latencies, nodes; and bytes all-reduced."""
     p, rows, network = place.devices, len(schedule), plan.hardware.network
@@ -221,16 +238,3 @@ def _columns(
         "latency": latency, "delay": delay, "rate_cap": cap, "queue": queue, "links": links, "coefficients": coefficients,
         "node": node, "peer": peer, "tensor_work": tensor[0] * (unit[0].work if unit else 0.0),
     }  # fmt: skip
-
-
-def record_group(
-    plan: Plan, phase: Phase, ready: Sequence[Handles], label: str, channel: object, node: int
-) -> Handles:
-    """Record a collective of some workers, in order on a channel of theirs; return one handle."""
-    after = np.unique(np.concatenate([np.ravel(each) for each in ready]))
-    uses = np.array(phase.uses, dtype=np.float64).reshape(-1, 2)
-    return plan.recorder.add(Block(
-        1, KIND["collective"], plan.recorder.label(label), after[after >= 0].reshape(1, -1), phase.work, phase.latency,
-        queue=plan.recorder.queue(("group", channel)), links=uses[:, 0].astype(np.int64).reshape(1, -1),
-        coefficients=uses[:, 1].reshape(1, -1), node=node, iteration=plan.iteration,
-    ))  # fmt: skip

@@ -98,9 +98,8 @@ def pipeline_schedule(name: str, num_devices: int, num_micro: int, chunks: int =
                 made[(back, stage, micro)] = (first, len(rows) - 1)
                 position[d] += 1
                 moved = True
-    columns = list(zip(*rows, strict=True))
-    whole = [np.array(columns[i], dtype=np.int64) for i in (0, 1, 2, 4, 5, 6)]
-    return Schedule(*whole[:3], np.array(columns[3]), *whole[3:], np.array(columns[7]))
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    return Schedule(*columns)
 
 
 def _needs(back: bool, stage: int, micro: int, stages: int) -> tuple[bool, int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,7 @@ def _cut(workload: Workload, num_stages: int) -> tuple[tuple[int, ...], ...]:
     edges = [blocks[start] for start in starts]
     edges[0] = 0
     bounds = [*edges, len(units)]
-    return tuple(tuple(i for unit in units[a:b] for i in unit) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(tuple(i for unit in units[a:b] for i in unit) for a, b in pairwise(bounds))
 
 
 def _units(workload: Workload) -> list[list[int]]:

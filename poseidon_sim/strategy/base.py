@@ -74,6 +74,10 @@ class Strategy:
         require(int(batch) % micro == 0, f"micro_batch_size={micro} does not divide batch_size={batch:g} (samples per GPU)")
         return micro, int(batch) // micro
 
+    def memory_shares(self, job: Job) -> dict[str, float]:
+        """Return which share of the parameters, gradients, optimizer state and activations of a pass a GPU holds; 1 if not named."""
+        return {}
+
     def validate(self, job: Job) -> Iterator[str]:
         """Yield warnings about this job; raise InputError where it makes no sense."""
         return iter(())

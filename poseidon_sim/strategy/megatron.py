@@ -17,13 +17,14 @@ import numpy as np
 
 from poseidon_sim.cluster import Cluster, Layout
 from poseidon_sim.errors import InputError
-from poseidon_sim.plan.pipeline import Placement, group_phase, record_group, record_passes
+from poseidon_sim.plan.pipeline import Placement, record_passes
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
+from poseidon_sim.plan.replicas import sum_gradients, update_parameters
 from poseidon_sim.plan.schedule import SCHEDULES, pipeline_schedule
-from poseidon_sim.plan.stages import Split, Stages, stages
-from poseidon_sim.plan.tensor_parallel import optimizer_time
+from poseidon_sim.plan.stages import Split, stages
 from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
+from poseidon_sim.workload.activations import recomputed_share
 from poseidon_sim.workload.layer import ELEMENT_BYTES
 
 
@@ -74,7 +75,9 @@ class Megatron(Strategy):
         )
         device = gpus // self.pipeline
         fits = device % node == 0 or node % device == 0
-        require(fits, f"pipeline={self.pipeline} leaves {device} GPUs per stage, neither a part nor a multiple of gpus_per_node={node}")
+        require(
+            fits, f"pipeline={self.pipeline} leaves {device} GPUs per stage, neither a part nor a multiple of gpus_per_node={node}"
+        )
         inside = node % self.tensor == 0 or self.tensor % node == 0
         require(inside, f"tensor={self.tensor} is neither a part nor a multiple of gpus_per_node={node}")
         return Placement(self.pipeline, device, self.tensor, node)
@@ -104,59 +107,31 @@ class Megatron(Strategy):
         if self.pipeline > 1 and count < self.pipeline:
             yield f"{count} micro-batches cannot fill a pipeline of {self.pipeline}: bubbles take {(self.pipeline - 1) / (count + self.pipeline - 1):.0%}"
 
+    def memory_shares(self, job: Job) -> dict[str, float]:
+        """Of the first stage, which holds most: the micro-batches in flight and its part of the layers."""
+        _, count = self.passes(job)
+        place, v = self.placement(job.cluster), self.interleave
+        made = stages(job.workload.with_changes(single_gpu_throughput=None), job.cluster.gpu, 1.0, self.split).parameters
+        held = max(made[d :: self.pipeline].sum() for d in range(self.pipeline)) / max(1, job.workload.parameters)
+        flying = count if self.schedule == "gpipe" else min(count, self.pipeline + (self.pipeline - 1) / v * (v > 1))
+        split = self.tensor if self.sequence_parallel else 1.0 / (10 / 34 + 24 / 34 / self.tensor)  # Korthikanti et al., table 2
+        kept = flying / self.pipeline / self.context / split * recomputed_share(job.workload, self.recompute)
+        return {
+            "parameters": held,
+            "gradients": held,
+            "optimizer": held / (place.replicas if self.zero else 1),
+            "activations": kept,
+        }
+
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         place = self.placement(plan.cluster)
-        lines = place.lines(plan)
-        micro = plan.batch_size // plan.num_passes
-        gpus = [plan.classes[int(c)].gpu for c in plan.workers]
-        of = [stages(plan.workload, gpu, micro, self.split) for gpu in gpus]
+        micro, lines = plan.batch_size // plan.num_passes, place.lines(plan)
+        of = [stages(plan.workload, plan.classes[int(c)].gpu, micro, self.split) for c in plan.workers]
         pieces = of[0].backward.shape[1] if self.overlap else 1
         order = pipeline_schedule(self.schedule, self.pipeline, plan.num_passes, self.interleave, pieces)
         done = [record_passes(plan, place, [of[w] for w in line], line, order, start, self.blocking) for line in lines]
-        last = {(d, c, k): row for row, (d, c, k) in enumerate(zip(order.device, order.chunk, order.piece, strict=True)) if order.backward[row]}
-        ready = np.full(len(plan.workers), -1)
-        for device in range(self.pipeline):
-            workers = sorted({line[device] for line in lines})
-            rows = {key[1:]: row for key, row in last.items() if key[0] == device}
-            synced = self._sync(plan, place, of[workers[0]], device, workers, {key: [d[row] for d in done] for key, row in rows.items()})
-            ready[workers] = synced
-        return self._update(plan, place, of, ready, [{line[d] for line in lines} for d in range(self.pipeline)])
-
-    def _sync(
-        self, plan: Plan, place: Placement, of: Stages, device: int, workers: list[int], done: dict[tuple[int, int], list[int]]
-    ) -> int:
-        """Record the sums of a device's gradients over its replicas; return the handle of the last."""
-        node, replicas, passes = int(plan.workers[workers[0]]), place.replicas, 1.0 if self.zero else 2.0
-        ends = [np.array(handles) for handles in done.values()]
-        sizes = {key: of.gradient_bytes[key[0] * self.pipeline + device, key[1]] for key in done}
-        if not self.overlap:
-            chunks = [chunk * self.pipeline + device for chunk in range(self.interleave)]
-            sizes, done = {(0, 0): of.gradient_bytes[chunks].sum()}, {(0, 0): np.concatenate(ends).tolist()}
-        for key, size in sizes.items():
-            if replicas > 1 and size:
-                phase = group_phase(plan, place, workers, replicas, size, passes, within=False)
-                ends.append(record_group(plan, phase, [np.array(done[key])], "gradients", device, node))
-        joined: Handles = plan.all_of(np.unique(np.concatenate(ends)).reshape(1, -1))
-        return int(joined[0])
-
-    def _update(self, plan: Plan, place: Placement, of: list[Stages], ready: Handles, devices: list[set[int]]) -> Handles:
-        """Record the optimizer's step and, where replicas updated parts, the gathering of the parameters."""
-        seconds, held = np.zeros(len(plan.workers)), np.zeros(len(plan.workers))
-        per_parameter = 2 * plan.workload.optimizer_bytes + 12.0
-        for device, workers in enumerate(devices):
-            for w in workers:
-                held[w] = of[w].parameters[device :: self.pipeline].sum()
-                gpu = plan.classes[int(plan.workers[w])].gpu
-                if gpu is not None and not plan.workload.is_measured:
-                    seconds[w] = optimizer_time(gpu, held[w] / (place.replicas if self.zero else 1), per_parameter)
-        ready = plan.on_gpu("update", seconds, plan.everyone(ready), label="optimizer")
-        if self.zero and place.replicas > 1:
-            size = ELEMENT_BYTES[plan.workload.precision]
-            for device, workers in enumerate(devices):
-                rows = sorted(workers)
-                phase = group_phase(plan, place, rows, place.replicas, size * held[rows[0]], 1.0, within=False)
-                ready[rows] = record_group(plan, phase, [ready[rows]], "parameters", device, int(plan.workers[rows[0]]))
-        return plan.everyone(ready)
+        summed = sum_gradients(plan, place, of, lines, order, np.stack(done), sharded=self.zero > 0, by_piece=self.overlap)
+        return update_parameters(plan, place, of, lines, summed, sharded=self.zero > 0)
 
     def network_bytes(self, job: Job) -> float:
         """Activations and their gradients over every cut that leaves a node, rings of replicas, tensor groups wider than a node."""
