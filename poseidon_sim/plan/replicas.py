@@ -14,7 +14,7 @@ from poseidon_sim.plan.stages import Stages
 from poseidon_sim.plan.tensor_parallel import optimizer_time
 from poseidon_sim.workload.layer import ELEMENT_BYTES
 
-#: bytes that an optimizer's step moves per parameter beside its state: the gradient read, the master weight read and written, a copy
+#: bytes an optimizer's step moves per parameter beside its state: the gradient read, the master weight read and written, a copy
 BESIDE_STATE = 12.0
 
 

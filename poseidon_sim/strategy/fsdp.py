@@ -1,7 +1,7 @@
 """Fully sharded data parallelism: every GPU keeps 1/P of parameters, gradients and optimizer state and gathers what it needs.
 
-Paper: Rajbhandari et al., ZeRO, SC'20 (stages 1 to 3); Zhao et al., PyTorch FSDP, VLDB'23 (units, prefetch, at most two whole units).
-Simplified: collectives are rings over all GPUs, one at a time; parameters are gathered in the precision of compute; the CPU is never late.
+Paper: Rajbhandari et al., ZeRO, SC'20 (stages 1 to 3); Zhao et al., PyTorch FSDP, VLDB'23 (units; at most two are whole at a time).
+Simplified: collectives are rings over all GPUs, one at a time; parameters are gathered in the precision of compute.
 """
 
 from __future__ import annotations

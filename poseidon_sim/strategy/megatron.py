@@ -1,7 +1,7 @@
 """Megatron: tensor, pipeline and data parallelism together, with interleaving, recomputation and a sharded optimizer.
 
 Paper: Shoeybi et al., arXiv 1909.08053 (tensor); Narayanan et al., SC'21 (pipeline, interleaving, the three together); Korthikanti
-et al., arXiv 2205.05198 (sequence parallelism, recomputation); Huang et al., NeurIPS'19 (GPipe); Rajbhandari et al., SC'20 (ZeRO-1).
+et al., arXiv 2205.05198 (sequence parallelism, recomputation); Huang et al., NeurIPS'19 (GPipe); ZeRO-1, SC'20.
 Simplified: a pass's all-reduces among tensor-parallel GPUs follow its compute as one; context parallelism's exchange of keys and
 values is hidden; replicas of a stage are rings that leave every node once; norms of gradients cost nothing.
 """
@@ -91,7 +91,8 @@ class Megatron(Strategy):
         micro = job.micro_batch_size or (1 if self.pipeline > 1 else int(batch))
         if micro < 1 or batch % micro:
             raise InputError(
-                f"{job.global_batch_size:g} samples over {replicas} replicas are {batch:g} each, no multiple of micro_batch_size={micro}; "
+                f"{job.global_batch_size:g} samples over {replicas} replicas are {batch:g} each, no multiple of "
+                f"micro_batch_size={micro}; "
                 "change global_batch_size or micro_batch_size"
             )
         return micro, int(batch) // micro
@@ -105,7 +106,8 @@ class Megatron(Strategy):
         rounds = self.interleave == 1 or count % self.pipeline == 0
         require(rounds, f"interleave={self.interleave} needs micro-batches in multiples of pipeline={self.pipeline}, not {count}")
         if self.pipeline > 1 and count < self.pipeline:
-            yield f"{count} micro-batches cannot fill a pipeline of {self.pipeline}: bubbles take {(self.pipeline - 1) / (count + self.pipeline - 1):.0%}"
+            idle = (self.pipeline - 1) / (count + self.pipeline - 1)
+            yield f"{count} micro-batches cannot fill a pipeline of {self.pipeline}: bubbles take {idle:.0%} or more"
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Of the first stage, which holds most: the micro-batches in flight and its part of the layers."""
