@@ -334,7 +334,7 @@ def simulate(
         job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
         price, warnings, currency = None, [], ""
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
-    memory, caution = _checked_memory(job)
+    memory, caution = _checked_memory(job, chosen.passes(job)[0])
     warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
@@ -372,15 +372,15 @@ def _slow_precision(job: Job) -> list[str]:
     ]
 
 
-def _checked_memory(job: Job) -> tuple[Memory, list[str]]:
-    """Return the memory per GPU; refuse a job that certainly does not fit, warn where it is close."""
-    memory = memory_per_gpu(job.workload, job.cluster.gpu, job.batch_size)
+def _checked_memory(job: Job, samples: int) -> tuple[Memory, list[str]]:
+    """Return the memory per GPU with `samples` in one pass; refuse a job that certainly does not fit, warn where it is close."""
+    memory = memory_per_gpu(job.workload, job.cluster.gpu, samples)
     if memory.fits or memory.capacity is None or job.cluster.gpu is None:
         return memory, []
     most = largest_batch(job.workload, job.cluster.gpu)
     advice = f"the largest batch that fits is {most}" if most else "not even one sample fits"
     text = (
-        f"{job.workload.name} at batch {job.batch_size} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
+        f"{job.workload.name} at batch {samples} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
         f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
     )
     if memory.total > MEMORY_MARGIN * memory.capacity:

@@ -92,6 +92,11 @@ class Setting:
             "zero": self.zero, "overlap": self.overlap,
         }  # fmt: skip
 
+    def choice(self) -> str:
+        """Return how the model was split, in a word: 't8 p2 m4'."""
+        split = f"t{self.tensor} p{self.pipeline} c{self.context} v{self.interleave} m{self.micro_batch} {self.recompute}"
+        return f"{self.shard} m{self.micro_batch} {self.recompute}" if self.shard else split
+
     def replicas(self, gpus: int) -> int:
         """Return the number of data-parallel replicas on `gpus` GPUs; refuse what does not divide."""
         whole = self.tensor * self.pipeline * self.context
@@ -199,7 +204,10 @@ def entry_of(record: Record, family: str, read: Callable[[Record], Reading], use
         if record.metric not in METRICS:
             raise NotRead(f"not a step time: {record.metric}", "other")
         seconds = reading.seconds(record.metric, record.value or float("nan"))
-        case = Case(reading.label, reading.scenario(), reading.given, seconds, use(record), group_of(family, reading))
+        case = Case(
+            reading.label, reading.scenario(), reading.given, seconds, use(record), group_of(family, reading),
+            choice=reading.setting.choice(),
+        )  # fmt: skip
     except NotRead as error:
         return Entry(record, family, error.state, str(error))
     return Entry(record, family, "modelled", "", case)

@@ -88,7 +88,7 @@ def rankings(entries: Iterable[Entry]) -> list[dict[str, Any]]:
             groups.setdefault(entry.case.group, []).append(entry)
     found: dict[tuple[str, str], list[float]] = {}
     for rows in groups.values():
-        if len({e.case.label for e in rows if e.case}) > 1:
+        if len({e.case.choice or e.case.label for e in rows if e.case}) > 1:
             chosen = min(rows, key=lambda e: e.predicted or 0.0)
             best = min(rows, key=lambda e: e.case.measured if e.case else 0.0)
             assert chosen.case is not None and best.case is not None
