@@ -74,7 +74,6 @@ class Setting:
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
-    experts: int = 1
     interleave: int = 1
     recompute: str = "none"
     zero: int = 0
@@ -87,7 +86,7 @@ class Setting:
         if self.shard is not None:
             return {"name": "fsdp", "shard": self.shard, "unit": "block", "recompute": self.recompute}
         return {
-            "name": "megatron", "tensor": self.tensor, "pipeline": self.pipeline, "context": self.context, "experts": self.experts,
+            "name": "megatron", "tensor": self.tensor, "pipeline": self.pipeline, "context": self.context,
             "interleave": self.interleave, "recompute": self.recompute, "sequence_parallel": self.sequence_parallel,
             "zero": self.zero, "overlap": self.overlap,
         }  # fmt: skip

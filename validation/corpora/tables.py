@@ -130,6 +130,15 @@ def mechanism(entry: Entry) -> str:
     return "not looked into"
 
 
+def refused(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return the cases that the simulator refused to predict."""
+    return [
+        {"id": e.record.id, "family": e.family, "strategy": e.case.label, "reason": e.refused}
+        for e in entries
+        if e.refused and e.case is not None
+    ]
+
+
 def waiting(entries: Iterable[Entry]) -> list[tuple[str, str, int]]:
     """Return (state, reason, rows) of everything that is not predicted."""
     found = Counter((e.state, e.reason) for e in entries if e.state not in ("modelled", "given"))

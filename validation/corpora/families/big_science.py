@@ -22,7 +22,7 @@ from ..records import Record
 FAMILY = "BigScience"
 VOCABULARY = 250_880
 SEQUENCE = 2048
-#: rows up to this one were measured with the calculator that leaves out attention and the output layer
+#: rows up to this one, and those without ZeRO (from another branch), used the calculator without attention and output layer
 FIRST_CALCULATOR = 56
 #: seconds and TFLOP/s of this run stand exchanged in the source (it is the run of 134.02 s of the table before)
 EXCHANGED = frozenset({87, 88})
@@ -77,5 +77,5 @@ def read(record: Record) -> Reading:
         raise NotRead(f"DP={stated} where the GPUs leave {setting.replicas(nodes * gpus)}")
     return Reading(
         architecture, SEQUENCE, "bf16", setting, nodes, gpus, {"gpu": "a100-sxm-80gb", "node": "nvswitch", "network": OMNI_PATH},
-        layers_only if number <= FIRST_CALCULATOR else narayanan, "tensor, pipeline and data parallel",
+        layers_only if number <= FIRST_CALCULATOR or setting.zero == 0 else narayanan, "tensor, pipeline and data parallel",
     )  # fmt: skip

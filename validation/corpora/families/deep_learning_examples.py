@@ -51,7 +51,7 @@ PASSES = re.compile(r"; grad accumulation (\d+) ?(,|and) (\d+)$")
 
 def cluster(record: Record) -> dict[str, object]:
     """DGX-1: NVLink rings; DGX-2 and DGX A100: NVSwitch; several nodes: one HDR port per GPU (platform specification)."""
-    node = {"node": "nvlink-ring" if "DGX-1" in record.system else "nvswitch"}
+    node: dict[str, object] = {"node": "nvlink-ring" if "DGX-1" in record.system else "nvswitch"}
     if (record.nodes or 1) > 1:
         rate = "800 Gbit/s" if "DGX-2" in record.system else "1600 Gbit/s"
         return {**node, "network": {"bandwidth": rate, "efficiency": 0.93, "latency": "5 us"}}

@@ -75,7 +75,7 @@ def _setting(record: Record) -> Setting:
     if split.get("FSDP"):
         return Setting(split["global"], micro, shard="full")
     setting = Setting(
-        split["global"], micro, tensor=split["TP"], pipeline=split["PP"], context=split["CP"], experts=split.get("EP", 1),
+        split["global"], micro, tensor=split["TP"], pipeline=split["PP"], context=split["CP"],
         interleave=split.get("VP", 1), zero=1, overlap=True, sequence_parallel=split["TP"] > 1,
     )  # fmt: skip
     passes = split["global"] // (setting.replicas(total) * micro)
