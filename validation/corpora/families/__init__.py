@@ -23,6 +23,7 @@ from . import (
     tensorflow,
     tensorpack,
     theano_mpi,
+    torchgpipe,
     vtrain,
 )
 
@@ -30,7 +31,7 @@ from . import (
 FAMILIES = (
     ddl_benchmarks, tensorflow, deep_learning_examples, lambda_labs, dlperf, horovod, tensorpack, theano_mpi, shi, chainermn,
     vtrain, llm_foundry, big_science, megatron_bridge, megatron_lm, dlperf_gpt,
-    mlperf, collectives, listed,
+    mlperf, collectives, torchgpipe, listed,
 )  # fmt: skip
 
 

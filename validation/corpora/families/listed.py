@@ -9,7 +9,7 @@ ATC17 = "held by `poseidon-sim reproduce poseidon`"
 #: (prefixes of the id, text in the strategy, state, reason); the first that fits counts
 REASONS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("P", "psd-"), "", "elsewhere", ATC17),
-    (("tgp-", "B-FLLM"), "", "waiting", "pipeline"),
+    (("B-FLLM",), "", "waiting", "pipeline over unlike links: counts and links not stated"),
     (("S3-",), "", "waiting", "pipeline with data parallelism and offload (AxoNN)"),
     (("S10-",), "", "waiting", "uneven micro-batches on unlike GPUs; counts and links not found"),
     (("S6-",), "", "waiting", "sharded state (FSDP) and asynchronous parameter server; sizes not stated"),
