@@ -54,8 +54,10 @@ class Stages:
 def cut(workload: Workload, num_stages: int) -> list[list[int]]:
     """Return the indices of the layers of every stage.
 
-    Repeated blocks are dealt out evenly, what stands before them goes to the first stage and what follows to the last. A model
-    without blocks is cut between layers so that the stage with most FLOP (or measured time) has as little as can be.
+    Repeated blocks that are alike are dealt out evenly, what stands before them goes to the first stage and what follows to the
+    last; where they divide only with two more, embedding and output layer count as one each (an option of Megatron and DeepSpeed).
+    A model of unlike blocks, or none, is cut between blocks and layers so that the stage with most FLOP (or measured time) has as
+    little as can be.
 
     >>> layers = tuple(Layer(name, "conv", (1,), 1.0, 2.0) for name in "abcd")
     >>> cut(Workload("net", layers), 2)
@@ -69,13 +71,18 @@ def _cut(workload: Workload, num_stages: int) -> tuple[tuple[int, ...], ...]:
     units = _units(workload)
     names = [workload.layers[unit[0]].block for unit in units]
     blocks = [i for i, name in enumerate(names) if name]
-    if len(blocks) < 2:
+    weights = [_weight(workload, unit) for unit in units]
+    alike = len(blocks) > 1 and max(weights[i] for i in blocks) <= 1.01 * min(weights[i] for i in blocks)
+    if not alike:
         blocks = list(range(len(units)))
+    elif len(blocks) % num_stages and (len(blocks) + 2) % num_stages == 0 and blocks[0] > 0 and blocks[-1] + 1 < len(units):
+        blocks = [0, *blocks, blocks[-1] + 1]  # the embedding and the output layer count as a block each
     if num_stages > len(blocks):
         raise InputError(
-            f"model {workload.name!r} has {len(blocks)} {'blocks' if any(names) else 'layers'}, too few for {num_stages} stages; lower pipeline"
+            f"model {workload.name!r} has {len(blocks)} {'blocks' if alike else 'parts'}, too few for {num_stages} stages; "
+            "lower pipeline"
         )
-    starts = _even(len(blocks), num_stages) if any(names) else _balanced([_weight(workload, unit) for unit in units], num_stages)
+    starts = _even(len(blocks), num_stages) if alike else _balanced(weights, num_stages)
     edges = [blocks[start] for start in starts]
     edges[0] = 0
     bounds = [*edges, len(units)]

@@ -88,7 +88,7 @@ def rankings(entries: Iterable[Entry]) -> list[dict[str, Any]]:
             groups.setdefault(entry.case.group, []).append(entry)
     found: dict[tuple[str, str], list[float]] = {}
     for rows in groups.values():
-        if len({e.case.label for e in rows if e.case}) > 1:
+        if len({e.case.choice or e.case.label for e in rows if e.case}) > 1:
             chosen = min(rows, key=lambda e: e.predicted or 0.0)
             best = min(rows, key=lambda e: e.case.measured if e.case else 0.0)
             assert chosen.case is not None and best.case is not None
@@ -128,6 +128,15 @@ def mechanism(entry: Entry) -> str:
         if entry.family.startswith(family) and label in entry.case.label and words in text:
             return why
     return "not looked into"
+
+
+def refused(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return the cases that the simulator refused to predict."""
+    return [
+        {"id": e.record.id, "family": e.family, "strategy": e.case.label, "reason": e.refused}
+        for e in entries
+        if e.refused and e.case is not None
+    ]
 
 
 def waiting(entries: Iterable[Entry]) -> list[tuple[str, str, int]]:
