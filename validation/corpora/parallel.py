@@ -1,4 +1,4 @@
-"""Rows of runs that split the model itself (tensor, pipeline, sharded state) become scenarios: strict reading, one place for metrics.
+"""Rows of runs that split the model itself (tensor, pipeline, sharded state) become scenarios; units become seconds in one place.
 
 A text is read whole or refused: what a family does not list as a known phrase makes the row 'unknown', with the phrase.
 """
@@ -102,7 +102,8 @@ class Setting:
         if gpus % whole:
             raise NotRead(f"TP x PP x CP = {whole} does not divide the {gpus} GPUs stated")
         if self.global_batch % (gpus // whole * self.micro_batch):
-            raise NotRead(f"global batch {self.global_batch} is no multiple of {gpus // whole} replicas x micro-batch {self.micro_batch}")
+            found = f"{gpus // whole} replicas x micro-batch {self.micro_batch}"
+            raise NotRead(f"global batch {self.global_batch} is no multiple of {found}")
         return gpus // whole
 
 
@@ -179,7 +180,7 @@ def entries(
     records: list[Record], family: str, read: Callable[[Record], Reading], use: Callable[[Record], str],
     run_of: Callable[[Record], tuple[object, ...]],
 ) -> list[Entry]:
-    """Return one entry a row; of the figures of one run (`run_of`) the nearest to a time becomes a case, the others point to it."""  # fmt: skip
+    """Return one entry a row; of the figures of one run (`run_of`) the nearest to a time becomes a case, the others say so."""
     runs: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         runs.setdefault(run_of(record), []).append(record)
@@ -214,8 +215,9 @@ def entry_of(record: Record, family: str, read: Callable[[Record], Reading], use
 
 def group_of(family: str, reading: Reading) -> tuple[object, ...]:
     """Cases of one group differ in how the model is split only."""
-    setting = reading.setting
-    return (family, reading.architecture, reading.sequence, reading.precision, reading.nodes, reading.gpus, setting.global_batch)
+    a = reading.architecture
+    job = (a.name, a.layers, a.hidden, reading.sequence, reading.precision, reading.setting.global_batch)
+    return (family, *job, reading.nodes, reading.gpus)
 
 
 def consecutive(record: Record) -> int:

@@ -1,7 +1,7 @@
 """Microbenchmarks of one all-reduce (mlen, nct): bus bandwidth or time against size. The quickest message of a series is given.
 
-It gives the start-up: a ring of n GPUs makes 2 (n - 1) hops one after the other (the wires' own time taken off). The catalog's rates of NVLink 4 and 5 and of EFA
-are the middle of what these very pages measured, so the set counts as fitted.
+It gives the start-up: a ring of n GPUs makes 2 (n - 1) hops one after the other (the wires' own time taken off). The catalog's
+rates of NVLink 4 and 5 and of EFA are the middle of what these very pages measured, so the set counts as fitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ NAMES = {"mlen": "ml-engineering", "nct": "nccl-tests"}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 GPUS = {"H200": "h200-sxm", "B200": "b200-sxm", "A100-SXM4-80GB": "a100-sxm-80gb", "GH200-120GB": "gh200"}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "EFA v3 16x200G": {"link": "aws-efa-v3-16x200g"}, "EFA v4 8x400G": {"link": "aws-efa-v3-16x200g"}, "HPE Slingshot 200G": {"link": "slingshot-200g"},
+    "EFA v3 16x200G": {"link": "aws-efa-v3-16x200g"}, "EFA v4 8x400G": {"link": "aws-efa-v3-16x200g"},
+    "HPE Slingshot 200G": {"link": "slingshot-200g"},
 }  # fmt: skip
 #: bytes up to which a message shows the start-up
 SMALL = 2**20
@@ -65,7 +66,8 @@ def obstacle(record: Record) -> tuple[str, str]:
 
 def series_of(record: Record) -> tuple[object, ...]:
     """Rows of one program on one machine, whatever the size of the message."""
-    return (re.sub(r"payload [\d.]+ ?\w+|[\d.]+ \w+ payload", "", record.system), record.nodes, record.gpus, record.gpu, record.network)
+    program = re.sub(r"payload [\d.]+ ?\w+|[\d.]+ \w+ payload", "", record.system)
+    return (program, record.nodes, record.gpus, record.gpu, record.network)
 
 
 def size_of(record: Record) -> int:
@@ -101,7 +103,8 @@ def of_series(rows: list[Record]) -> list[Entry]:
             continue
         given = f"the start-up ({first.id})" if hop is not None else "nothing measured"
         case = Case(
-            "one all-reduce (microbenchmark)", scenario(record, hop or 0.0), given, seconds(record), use_of("collectives"), quantity="exposed",
+            "one all-reduce (microbenchmark)", scenario(record, hop or 0.0), given, seconds(record), use_of("collectives"),
+            quantity="exposed",
         )  # fmt: skip
         found.append(Entry(record, family, "modelled", "", case))
     return found
