@@ -334,8 +334,9 @@ def simulate(
         job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
         price, warnings, currency = None, [], ""
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
+    warnings += chosen.validate(job)
     memory, caution = _checked_memory(job, chosen)
-    warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
+    warnings += [*caution, *_slow_precision(job)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
     workers = [plan.classes[c] for c in plan.workers]
