@@ -386,8 +386,30 @@ def _checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
         f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
     )
     if memory.total > MEMORY_MARGIN * memory.capacity:
-        raise InfeasibleError(text)
+        raise InfeasibleError(text + _what_fits(job))
     return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
+
+
+#: what needs less memory than plain data parallelism, the nearest to it first
+_LESS_MEMORY: tuple[dict[str, Any], ...] = (
+    {"name": "fsdp", "shard": "optimizer"}, {"name": "fsdp", "shard": "gradients"}, {"name": "fsdp"},
+    {"name": "fsdp", "recompute": "full"}, {"name": "megatron", "tensor": 8, "recompute": "full"},
+    {"name": "megatron", "tensor": 8, "pipeline": 8, "recompute": "full"},
+)  # fmt: skip
+
+
+def _what_fits(job: Job) -> str:
+    """Name the nearest strategy under which the job fits, '' when none of the known ones helps."""
+    for settings in _LESS_MEMORY:
+        other = strategy_class(settings["name"])(**{key: value for key, value in settings.items() if key != "name"})
+        try:
+            samples, _ = other.passes(job)
+            if memory_per_gpu(job.workload, job.cluster.gpu, samples, other.memory_shares(job)).fits:
+                words = ", ".join(f"{key}: {value}" for key, value in settings.items())
+                return f"; strategy {{{words}}} fits"
+        except InputError:
+            continue
+    return "; no strategy of the toolkit makes it fit on these GPUs, give it more of them"
 
 
 def _single_gpu_time(job: Job, plan: Plan) -> float:

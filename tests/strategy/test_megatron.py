@@ -220,3 +220,17 @@ def test_what_cannot_be_dealt_out_is_refused_in_words(strategy: ps.Strategy, opt
     where = ps.Cluster(nodes=4, network=ps.Network(1e8))
     with pytest.raises(ps.InputError, match=words):
         ps.simulate(chain(4), where, strategy, **options)
+
+
+@pytest.mark.parametrize(("nodes", "words"), [(1, "strategy {name: fsdp"), (16, "strategy {name: fsdp, shard: optimizer} fits")])
+def test_a_refusal_names_the_nearest_strategy_that_fits(nodes: int, words: str) -> None:
+    where = ps.Cluster(nodes=nodes, gpus_per_node=8, gpu=ps.gpu("a100-sxm-40gb"), node="nvswitch", network=ps.Network(1e11))
+    with pytest.raises(ps.InfeasibleError) as caught:
+        ps.simulate("llama-7b", where, "all-reduce", batch_size=1)
+    assert words in str(caught.value)
+
+
+def test_a_refusal_that_nothing_helps_says_so() -> None:
+    where = ps.Cluster(nodes=1, gpus_per_node=1, gpu=ps.gpu("t4"))
+    with pytest.raises(ps.InfeasibleError, match="no strategy of the toolkit makes it fit"):
+        ps.simulate("llama-7b", where, "all-reduce", batch_size=1)
