@@ -47,6 +47,24 @@ _TF32 = (0.60, 0.35)
 _MATMUL = {"ampere": 1.0, "ada": 1.0, "hopper": 0.80 / 0.87, "blackwell": 0.78 / 0.87, "cdna": 0.51 / 0.87}
 #: the same in fp8 relative to bf16: 1402.6 of 1979 against 794.5 of 989 TFLOP/s on an H100
 _FP8 = 0.88
+#: in 16 bits, share of the peak that (matrix products by tiles, fused attention) reach over a whole training step; a best
+#: product measured alone reaches 0.87 of an A100 and 0.80 of an H100. docs/compute-model.md tells how they were found
+_PRODUCTS = {
+    "volta": (0.60, 0.30),
+    "turing": (0.60, 0.30),
+    "ampere": (0.78, 0.50),
+    "ada": (0.78, 0.50),
+    "hopper": (0.63, 0.35),
+    "blackwell": (0.61, 0.35),
+    "cdna": (0.46, 0.25),
+}
+#: multiprocessors by the longest name that begins a GPU's; vendor data sheets
+_MULTIPROCESSORS = {
+    "v100": 80, "t4": 40, "rtx-2080-ti": 68, "quadro-rtx-8000": 72,
+    "a100": 108, "a10-": 72, "rtx-3090": 82, "rtx-a6000": 84,
+    "rtx-4090": 128, "rtx-6000-ada": 142, "l4-": 58, "l40s": 142,
+    "h100": 132, "h100-pcie": 114, "gh200": 132, "h200": 132, "b200": 148, "gb200": 148, "b300": 148,
+}  # fmt: skip
 _PRECISIONS = {
     "fp32": "fp32_tflops",
     "tf32": "tf32_tensor_tflops",
@@ -159,6 +177,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         confidence=row["confidence"],
         fill_flops=FILL_FLOPS,
         fused_attention=row["architecture"] in FUSED_ATTENTION,
+        multiprocessors=_multiprocessors(row["id"]),
     )
 
 
@@ -192,7 +211,18 @@ def _efficiency(architecture: str) -> dict[str, float]:
         shares["conv" + precision] = conv
         for kind in ("linear", "attention", "lstm", "default"):
             shares[kind + precision] = linear
+    products, fused = _PRODUCTS.get(architecture, (0.0, 0.0))
+    for precision, factor in (("fp16", 1.0), ("bf16", 1.0), ("fp8", _FP8)):
+        if f"linear/{precision}" in shares:
+            shares[f"product/{precision}"] = factor * products
+            shares[f"fused_attention/{precision}"] = factor * fused
     return shares
+
+
+def _multiprocessors(name: str) -> int:
+    """Return how many tiles of a matrix product a GPU works on at a time, 0 where that is not listed."""
+    known = [each for each in _MULTIPROCESSORS if f"{name}-".startswith(each)]
+    return _MULTIPROCESSORS[max(known, key=len)] if known else 0
 
 
 def _peer_bandwidth(row: dict[str, str]) -> float | None:

@@ -22,6 +22,7 @@ class Gpu:
     peer_bandwidth : achievable bytes/s per GPU and direction between GPUs of a node (NVLink), or None.
     fill_flops : FLOP a matrix kernel loses while the GPU fills and drains, at most as many as it does; 0 for none.
     fused_attention : whether 16-bit attention never writes its scores to memory (FlashAttention, Ampere and later).
+    multiprocessors : processors that each work on one tile of a matrix product at a time; 0 for products without tiles.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Gpu:
     confidence: str = ""
     fill_flops: float = 0.0
     fused_attention: bool = False
+    multiprocessors: int = 0
 
 
 @dataclass(frozen=True)

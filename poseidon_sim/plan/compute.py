@@ -35,7 +35,7 @@ class Passes(NamedTuple):
     backward: tuple[float, float, float, float]
 
 
-_ELEMENTWISE = Passes((1, 1, 0, 0), (1, 2, 0, 0))  # backward reads the output and its gradient, writes one
+ELEMENTWISE = Passes((1, 1, 0, 0), (1, 2, 0, 0))  # backward reads the output and its gradient, writes one
 _VIEW = Passes((0, 0, 0, 0), (0, 0, 0, 0))
 _PRODUCT = Passes((1, 1, 1, 0), (2, 2, 2, 0))  # backward is two products: gradient of the input, of the weights
 PASSES: dict[str, Passes] = {
@@ -205,7 +205,7 @@ def _rate(gpu: Gpu, kind: str, precision: str) -> float:
 def _costs(workload: Workload) -> _Costs:
     """Return what the layers need; per sample, but for weights."""
     layers = workload.layers
-    passes = np.array([PASSES.get(layer.kind, _ELEMENTWISE) for layer in layers])  # (L, 2, 4)
+    passes = np.array([PASSES.get(layer.kind, ELEMENTWISE) for layer in layers])  # (L, 2, 4)
     elements = np.array([(layer.input_elements, layer.output_elements, layer.parameters) for layer in layers], float)
     return _Costs(
         flops=np.array([(layer.forward_flops, layer.backward_flops) for layer in layers], float),

@@ -24,6 +24,7 @@ class Inferred(NamedTuple):
     factor_rows: float = 1.0
     gradient_products: int = 1
     saved_flops: float = 1.0
+    head_size: int = 0
 
 
 Rule = Callable[[Entry, tuple[Shape, ...]], Inferred]
@@ -246,7 +247,8 @@ def attention(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
         raise entry.error(f"its {sum(widths)} inputs do not split into {parts}")
     positions = shapes[0][0]
     seen = min(entry.count("window", positions), positions)
-    return Inferred((positions, hidden), forward_flops=4.0 * positions * seen * hidden, gradient_products=2)
+    flops, size = 4.0 * positions * seen * hidden, hidden // heads
+    return Inferred((positions, hidden), forward_flops=flops, gradient_products=2, head_size=size)
 
 
 _LINEAR_ADVICE = "shape: [inputs, outputs]"

@@ -27,6 +27,7 @@ class Layer:
     block : which repeated block of the model it belongs to ('layer.3'), '' outside of any.
     saved_flops : factor by which a fast algorithm (Winograd) cuts the multiplications of this layer without tensor cores.
     gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
+    head_size : width of one head of an attention layer, 0 where it is not known.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Layer:
     gradient_bytes_given: float | None = None
     saved_flops: float = 1.0
     inputs: tuple[str, ...] = ()
+    head_size: int = 0
     block: str = ""
 
     @property
