@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from poseidon_sim.cluster.parts import Gpu
 from poseidon_sim.errors import InputError
+from poseidon_sim.plan.rates import ELEMENTWISE, HEAD_SIZE, PASSES, achievable_share, peak_rate
+from poseidon_sim.plan.transformer import by_kernels, transformer_times
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Layer, Workload
 
 Array = npt.NDArray[np.float64]
@@ -22,37 +24,8 @@ Array = npt.NDArray[np.float64]
 #: share of the forward pass's rate that the gradient kernels of a layer reach: from published splits of CNNs on a Maxwell
 #: GPU (forward 28 to 34 % of an iteration although it has 33 % of the FLOP)
 BACKWARD_EFFICIENCY = 0.85
-#: width of an attention head (BERT, GPT-2, LLaMA: 64 to 128), to count score matrices from FLOP
-HEAD_SIZE = 64
 #: kinds whose work is matrix products; without FLOP they cannot be modelled
 PRODUCTS = frozenset({"linear", "conv", "attention", "lstm"})
-
-
-class Passes(NamedTuple):
-    """How often a pass moves each thing: (input, output, weights, attention scores), forward and backward."""
-
-    forward: tuple[float, float, float, float]
-    backward: tuple[float, float, float, float]
-
-
-ELEMENTWISE = Passes((1, 1, 0, 0), (1, 2, 0, 0))  # backward reads the output and its gradient, writes one
-_VIEW = Passes((0, 0, 0, 0), (0, 0, 0, 0))
-_PRODUCT = Passes((1, 1, 1, 0), (2, 2, 2, 0))  # backward is two products: gradient of the input, of the weights
-PASSES: dict[str, Passes] = {
-    "conv": _PRODUCT,
-    "linear": _PRODUCT,
-    "lstm": _PRODUCT,
-    "attention": Passes((1, 1, 0, 8), (2, 2, 0, 10)),  # scale, mask, softmax and dropout as kernels of their own
-    "norm": Passes((2, 1, 1, 0), (3, 2, 1, 0)),  # statistics first, then the values
-    "pool": Passes((1, 1, 0, 0), (2, 2, 0, 0)),
-    "embedding": Passes((1, 2, 0, 0), (1, 1, 1, 0)),  # reads rows only; its gradient is dense
-    "add": Passes((1, 1, 0, 0), (1, 1, 0, 0)),
-    "multiply": Passes((1, 1, 0, 0), (2, 1, 0, 0)),
-    "concat": Passes((1, 1, 0, 0), (1, 1, 0, 0)),
-    "flatten": _VIEW,
-    "reshape": _VIEW,
-    "select": _VIEW,
-}
 
 
 class _Costs(NamedTuple):
@@ -93,39 +66,16 @@ def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array
     if not missing.any():
         _check_measured(workload, batch_size, float(costs.given.sum()))
         return costs.given.copy()
-    modelled = _roofline(workload, _modellable(workload, gpu, missing), batch_size, costs)
+    card = _modellable(workload, gpu, missing)
+    modelled = _roofline(workload, card, batch_size, costs)
+    if by_kernels(workload, card):
+        modelled = transformer_times(workload, card, batch_size, modelled)
     modelled *= missing
     measured = np.where(missing, 0.0, costs.given)
     if workload.single_gpu_throughput is not None:
         modelled *= _left_to_model(workload, batch_size, float(measured.sum())) / modelled.sum()
     times: Array = modelled + measured
     return times
-
-
-def achievable_share(gpu: Gpu, kind: str, precision: str) -> float:
-    """Return the share of the peak rate that layers of a kind reach in a precision.
-
-    The most specific of '<kind>/<precision>', '<kind>', 'default/<precision>' and 'default' that `gpu.efficiency`
-    states; 0.5 when it states none.
-
-    >>> achievable_share(Gpu("mine", efficiency={"conv": 0.6, "conv/fp16": 0.3}), "conv", "fp16")
-    0.3
-    """
-    for key in (f"{kind}/{precision}", kind, f"default/{precision}", "default"):
-        if key in gpu.efficiency:
-            return gpu.efficiency[key]
-    return 0.5
-
-
-def peak_rate(gpu: Gpu, precision: str) -> float | None:
-    """Return the peak rate at which a GPU computes in a precision, FLOP/s, or None when it does not state one.
-
-    A GPU without tf32 runs such work in fp32, as frameworks do.
-
-    >>> peak_rate(Gpu("old", flops={"fp32": 4e12}), "tf32")
-    4000000000000.0
-    """
-    return gpu.flops.get(precision) or (gpu.flops.get("fp32") if precision == "tf32" else None)
 
 
 def _check_measured(workload: Workload, batch_size: float, measured: float) -> None:
@@ -219,5 +169,5 @@ def _costs(workload: Workload) -> _Costs:
 
 
 def _scores(layer: Layer) -> float:
-    """Return the elements of the score matrices of an attention layer: 2 products of 2 FLOP for each of HEAD_SIZE."""
-    return layer.forward_flops / (4.0 * HEAD_SIZE)
+    """Return the elements of the score matrices of an attention layer: 2 products of 2 FLOP for each of a head's width."""
+    return layer.forward_flops / (4.0 * (layer.heads.size if layer.heads else HEAD_SIZE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poseidon_sim.cluster.parts import Gpu
-from poseidon_sim.plan.compute import achievable_share
+from poseidon_sim.plan.rates import achievable_share
 
 
 def gemm_time(gpu: Gpu, precision: str, flops: float, moved_bytes: float) -> float | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import ceil
 
 from poseidon_sim.cluster.parts import Gpu
-from poseidon_sim.plan.compute import achievable_share, peak_rate
+from poseidon_sim.plan.rates import achievable_share, peak_rate
 from poseidon_sim.workload.layer import ELEMENT_BYTES
 
 #: tiles (rows, columns, share of the largest tile's rate): a smaller tile reads more for each product

@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from poseidon_sim.workload.entry import Entry, Shape
+from poseidon_sim.workload.layer import Heads
 
 
 class Inferred(NamedTuple):
@@ -24,7 +25,7 @@ class Inferred(NamedTuple):
     factor_rows: float = 1.0
     gradient_products: int = 1
     saved_flops: float = 1.0
-    head_size: int = 0
+    heads: Heads | None = None
 
 
 Rule = Callable[[Entry, tuple[Shape, ...]], Inferred]
@@ -231,7 +232,8 @@ def lstm(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
 def attention(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
     """Scores, softmax and weighted sum, fused: reads [q, k, v] or one layer that holds all three.
 
-    With `window` a position sees only that many positions. Causal masks are not taken off the count.
+    With `window` a position sees only that many positions. Causal masks are not taken off the count; a fused kernel skips
+    what they hide.
     """
     heads = entry.count("heads")
     key_value_heads = entry.count("key_value_heads", heads)
@@ -247,8 +249,10 @@ def attention(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
         raise entry.error(f"its {sum(widths)} inputs do not split into {parts}")
     positions = shapes[0][0]
     seen = min(entry.count("window", positions), positions)
-    flops, size = 4.0 * positions * seen * hidden, hidden // heads
-    return Inferred((positions, hidden), forward_flops=flops, gradient_products=2, head_size=size)
+    fused = entry.flag("fused", False) if "fused" in entry else None
+    shape = Heads(hidden // heads, entry.flag("causal", False), fused)
+    flops = 4.0 * positions * seen * hidden
+    return Inferred((positions, hidden), forward_flops=flops, gradient_products=2, heads=shape)
 
 
 _LINEAR_ADVICE = "shape: [inputs, outputs]"
@@ -280,7 +284,7 @@ KINDS: dict[str, Kind] = {
     "select": _kind(select),
     "embedding": _kind(embedding, "vocabulary outputs", "vocabulary outputs", "vocabulary and outputs"),
     "lstm": _kind(lstm, "outputs", "outputs", "outputs"),
-    "attention": _kind(attention, "heads key_value_heads window", "heads", "heads"),
+    "attention": _kind(attention, "heads key_value_heads window causal fused", "heads", "heads"),
     "other": _kind(None),
 }
 PARAMETRISED = frozenset({"linear", "conv", "embedding", "lstm"})

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+
+
+class Heads(NamedTuple):
+    """An attention layer's heads: width of one, whether later positions are hidden, and whether one kernel does it all.
+
+    `fused` None leaves it to the GPU.
+    """
+
+    size: int
+    causal: bool = False
+    fused: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class Layer:
     block : which repeated block of the model it belongs to ('layer.3'), '' outside of any.
     saved_flops : factor by which a fast algorithm (Winograd) cuts the multiplications of this layer without tensor cores.
     gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
-    head_size : width of one head of an attention layer, 0 where it is not known.
+    heads : how an attention layer is cut into heads, or None (not known, or no attention).
     """
 
     name: str
@@ -44,7 +56,7 @@ class Layer:
     gradient_bytes_given: float | None = None
     saved_flops: float = 1.0
     inputs: tuple[str, ...] = ()
-    head_size: int = 0
+    heads: Heads | None = None
     block: str = ""
 
     @property

@@ -102,7 +102,7 @@ def _layer(step: Step, chain: _Chain) -> Layer:
         factor_shape=inferred.factor_shape,
         factor_rows=inferred.factor_rows,
         saved_flops=inferred.saved_flops,
-        head_size=inferred.head_size,
+        heads=inferred.heads,
         forward_time=forward_time,
         backward_time=backward_time,
         gradient_bytes_given=entry.size("gradient_bytes"),

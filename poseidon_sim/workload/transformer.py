@@ -4,7 +4,9 @@ Architecture keys: `layers`, `hidden`, `heads`, `vocabulary`, and optionally `ke
 attention), `feed_forward` (default 4 x hidden), `gated` (a gate beside the first feed-forward layer),
 `positions` (rows of a learned table; without it positions cost no parameters, as rotary ones), `token_types`,
 `norm` (layer or rms), `norm_first` (before each part, or after), `bias`, `fused_qkv` (one layer for q, k, v),
-and `head`: own (an output layer), tied (shares the token table), pooler, pretraining (BERT's two) or none.
+`head`: own (an output layer), tied (shares the token table), pooler, pretraining (BERT's two) or none,
+`causal` (later positions are hidden; default: with an own or tied head) and `fused_attention` (one kernel that never
+writes its scores, or several; default: as the GPU does).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from poseidon_sim.workload.entry import Entry
 Written = dict[str, object]
 _KEYS = frozenset(
     {"layers", "hidden", "heads", "vocabulary", "key_value_heads", "feed_forward", "gated", "positions"}
-    | {"token_types", "norm", "norm_first", "bias", "fused_qkv", "head"}
+    | {"token_types", "norm", "norm_first", "bias", "fused_qkv", "head", "causal", "fused_attention"}
 )
 _HEADS = ("own", "tied", "pooler", "pretraining", "none")
 
@@ -98,6 +100,9 @@ def _attention(entry: Entry, source: str) -> list[Written]:
         )
     shared = hidden // heads * groups
     scores: Written = {"name": "attention", "kind": "attention", "heads": heads, "key_value_heads": groups}
+    scores["causal"] = entry.flag("causal", entry.choice("head", _HEADS, "own") in ("own", "tied"))
+    if "fused_attention" in entry:
+        scores["fused"] = entry.flag("fused_attention", True)
     if entry.flag("fused_qkv", False):
         projections = [_linear(entry, "query_key_value", hidden + 2 * shared, input=source)]
     else:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import poseidon_sim as ps
-from poseidon_sim.plan.compute import BACKWARD_EFFICIENCY, achievable_share
+from poseidon_sim.plan.compute import BACKWARD_EFFICIENCY
+from poseidon_sim.plan.rates import achievable_share
 
 # 1 TFLOP/s at 50 %, 100 GB/s at 80 %: 0.5 TFLOP/s and 80 GB/s are achievable
 GPU = ps.Gpu(

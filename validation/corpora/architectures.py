@@ -18,7 +18,10 @@ from .constants import HERE
 
 @dataclass(frozen=True)
 class Architecture:
-    """A transformer as published. `positions` are rows of the learned table; 0 for none, None for the sequence length."""
+    """A transformer as published. `positions` are rows of the learned table; 0 for none, None for the sequence length.
+
+    `fused_attention` False: the software wrote its scores to memory (Megatron before FlashAttention).
+    """
 
     name: str
     layers: int
@@ -33,6 +36,7 @@ class Architecture:
     bias: bool = True
     head: str = "tied"
     source: str = ""
+    fused_attention: bool | None = None
 
     def model(self, sequence: int, precision: str) -> dict[str, Any]:
         """Return the scenario's model; trained with Adam."""
@@ -40,7 +44,7 @@ class Architecture:
             "layers": self.layers, "hidden": self.hidden, "heads": self.heads, "vocabulary": self.vocabulary,
             "key_value_heads": self.key_value_heads, "feed_forward": self.feed_forward, "gated": self.gated or None,
             "positions": sequence if self.positions is None else self.positions or None, "norm": self.norm, "head": self.head,
-            "bias": None if self.bias else False,
+            "bias": None if self.bias else False, "fused_attention": self.fused_attention,
         }  # fmt: skip
         shape = {key: value for key, value in shape.items() if value is not None}
         return {"name": self.name, "transformer": shape, "sequence_length": sequence, "precision": precision, "optimizer": "adam"}
@@ -68,8 +72,9 @@ def _architecture(row: dict[str, str]) -> Architecture:
 
 
 def gpt(name: str, layers: int, hidden: int, heads: int, vocabulary: int) -> Architecture:
-    """Return a GPT-2 or GPT-3 of these sizes: 4h wide feed-forward, learned positions, tied output layer."""
-    return Architecture(name, layers, hidden, heads, vocabulary)
+    """Return a GPT-2 or GPT-3 of these sizes as Megatron ran it until 2022: 4h wide feed-forward, learned positions, tied output
+    layer, scores of attention in memory."""
+    return Architecture(name, layers, hidden, heads, vocabulary, fused_attention=False)
 
 
 def narayanan(a: Architecture, s: int) -> float:

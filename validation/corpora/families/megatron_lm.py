@@ -6,6 +6,7 @@ Megatron-LM v1: batch 8 on 1 to 8 V100 of a DGX-2H (a faster make of the V100 of
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ..architectures import Architecture, architectures, narayanan
 from ..cases import Entry
@@ -60,7 +61,7 @@ def deepspeed(record: Record) -> Reading:
     gpus = (record.nodes or 0) * (record.gpus or 0)
     setting = Setting(int(record.batch) * gpus, int(record.batch), recompute="full", shard="full")
     return Reading(
-        named(model[1]), int(model[2]), "fp16", setting, record.nodes or 0, record.gpus or 0,
+        replace(named(model[1]), fused_attention=False), int(model[2]), "fp16", setting, record.nodes or 0, record.gpus or 0,
         {"gpu": "a100-sxm-80gb", "node": "nvswitch", "network": HDR}, narayanan, "sharded parameters (ZeRO 3), several nodes",
     )  # fmt: skip
 
