@@ -52,11 +52,11 @@ _FP8 = 0.88
 _PRODUCTS = {
     "volta": (0.60, 0.30),
     "turing": (0.60, 0.30),
-    "ampere": (0.78, 0.33),
-    "ada": (0.78, 0.33),
-    "hopper": (0.63, 0.35),
-    "blackwell": (0.61, 0.35),
-    "cdna": (0.46, 0.25),
+    "ampere": (0.80, 0.33),
+    "ada": (0.80, 0.33),
+    "hopper": (0.64, 0.35),
+    "blackwell": (0.62, 0.35),
+    "cdna": (0.47, 0.25),
 }
 #: multiprocessors by the longest name that begins a GPU's; vendor data sheets
 _MULTIPROCESSORS = {

@@ -26,10 +26,14 @@ TILES = (
     (64, 128, 0.75),
     (64, 64, 0.55),
 )
+#: tensor cores read 16 bytes at a time: a row whose length is no multiple of this many elements is read piecemeal
+ALIGNED = 8
+#: share of the rate that such a product reaches; fitted
+UNALIGNED_SHARE = 0.25
 #: products' worth of depth that filling and draining a tile takes; fitted
 TILE_DEPTH = 256
 #: share of the streaming bandwidth that the kernels between the products (norms, softmax, dropout, sums) reach; fitted
-KERNEL_SHARE = 0.6
+KERNEL_SHARE = 0.65
 
 
 def product_time(gpu: Gpu, precision: str, rows: float, columns: float, depth: float, count: float = 1) -> float:
@@ -43,6 +47,8 @@ def product_time(gpu: Gpu, precision: str, rows: float, columns: float, depth: f
     0.001
     """
     rate = achievable_share(gpu, "product", precision) * (peak_rate(gpu, precision) or 0.0)
+    if depth % ALIGNED or columns % ALIGNED:
+        rate *= UNALIGNED_SHARE
     work = _tiled_flops(gpu.multiprocessors, rows, columns, depth, count) / rate if rate else 0.0
     moved = count * (rows * depth + depth * columns + rows * columns) * ELEMENT_BYTES[precision]
     if not gpu.memory_bandwidth:
@@ -65,7 +71,7 @@ def _tiled_flops(processors: int, rows: float, columns: float, depth: float, cou
 def kernel_time(gpu: Gpu, moved_bytes: float) -> float:
     """Return seconds of kernels that read and write `moved_bytes` and compute next to nothing.
 
-    >>> kernel_time(Gpu("mine", memory_bandwidth=1e12, memory_efficiency=0.8), 0.6 * 0.8e9)
+    >>> kernel_time(Gpu("mine", memory_bandwidth=1e12, memory_efficiency=0.8), 0.65 * 0.8e9)
     0.001
     """
     if not gpu.memory_bandwidth:

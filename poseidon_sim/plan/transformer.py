@@ -27,7 +27,7 @@ ACCUMULATION_PASSES = 3.0
 #: reads and writes of the logits by softmax and loss in fp32, forward and backward, counted in 16-bit elements
 LOSS_PASSES = (8.0, 4.0)
 #: seconds the host takes to issue one pass of one layer (PyTorch); fitted on passes that are bound by it
-HOST_OVERHEAD = 165e-6
+HOST_OVERHEAD = 160e-6
 #: kinds that are modelled elsewhere
 _OTHER = frozenset({"conv", "lstm"})
 

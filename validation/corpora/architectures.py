@@ -43,7 +43,7 @@ class Architecture:
         shape: dict[str, Any] = {
             "layers": self.layers, "hidden": self.hidden, "heads": self.heads, "vocabulary": self.vocabulary,
             "key_value_heads": self.key_value_heads, "feed_forward": self.feed_forward, "gated": self.gated or None,
-            "positions": sequence if self.positions is None else self.positions or None, "norm": self.norm, "head": self.head,
+            "positions": sequence if self.positions is None else self.positions or None, "norm": self.norm, "head": self.head, "fused_qkv": True,
             "bias": None if self.bias else False, "fused_attention": self.fused_attention,
         }  # fmt: skip
         shape = {key: value for key, value in shape.items() if value is not None}
