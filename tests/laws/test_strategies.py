@@ -47,6 +47,10 @@ VARIANTS = [
     ps.BytePs(hosts="per-node"),
     ps.BytePs(hosts=1),
     ps.BackupWorkers(backups=0),
+    *(ps.Easgd(method=name) for name in ("round-robin", "first-come", "hogwild", "sync-1", "sync-2")),
+    ps.Easgd(method="first-come", exchange_steps=3, overlap=True),
+    ps.Easgd(method="round-robin", message="per-layer"),
+    ps.Easgd(message="per-layer", exchange_steps=2),
     ps.LocalSgd(local_steps=1),
     ps.LocalSgd(local_steps=3, fusion="100 kB"),
 ]
