@@ -34,6 +34,8 @@ class Strategy:
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     source: ClassVar[str] = ""
+    #: whether GPUs hold different layers (or parts of them), so that not every worker ends with every layer's update
+    model_parallel: ClassVar[bool] = False
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         """Record one iteration from `start` and return, per worker, what must be true for the next one to begin."""
