@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
+    from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -92,6 +93,7 @@ _PUBLIC = {
     "FireCaffe": "strategy.fire_caffe",
     "LocalSgd": "strategy.local_sgd",
     "MergedGradient": "strategy.merged_gradient",
+    "MultiStream": "strategy.multi_stream",
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",

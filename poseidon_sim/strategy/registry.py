@@ -24,6 +24,7 @@ _OURS = {
     "byte-scheduler": "byte_scheduler:ByteScheduler",
     "fire-caffe": "fire_caffe:FireCaffe",
     "local-sgd": "local_sgd:LocalSgd",
+    "multi-stream": "multi_stream:MultiStream",
 }
 
 
