@@ -55,8 +55,10 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.byteps import BytePs as BytePs
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
+    from poseidon_sim.strategy.megatron import Megatron as Megatron
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
     from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
@@ -86,12 +88,14 @@ _PUBLIC = {
     "layer_times": "plan.compute",
     "BackupWorkers": "strategy.backup_workers",
     "BytePs": "strategy.byteps",
+    "Fsdp": "strategy.fsdp",
     "Horovod": "strategy.horovod",
     "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
     "Ddp": "strategy.ddp",
     "FireCaffe": "strategy.fire_caffe",
     "LocalSgd": "strategy.local_sgd",
+    "Megatron": "strategy.megatron",
     "MergedGradient": "strategy.merged_gradient",
     "MultiStream": "strategy.multi_stream",
     "Network": "cluster",

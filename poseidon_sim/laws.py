@@ -78,7 +78,7 @@ def _complete(strategy: Strategy, job: Job) -> None:
             _law(other < task, f"task {task} depends on a later task {other}: the plan has a cycle or is out of order")
             bits |= seen[other]
         if table.iteration[task] == 0 and table.kind[task] == KIND["backward"]:
-            bits |= 1 << (int(table.node[task]) * len(plan.layers) + int(table.layer[task]))
+            bits |= 1 << (int(table.node[task]) * (1 + len(plan.layers)) + 1 + int(table.layer[task]))
             wanted |= bits
         seen[task] = bits
     carried = [seen[int(h)] for row in plan.carried.values() for h in np.ravel(row) if h >= 0]
@@ -87,7 +87,9 @@ def _complete(strategy: Strategy, job: Job) -> None:
         later |= bits
     if strategy.model_parallel:
         backward = (table.iteration == 0) & (table.kind == KIND["backward"])
-        _law(set(table.layer[backward]) == set(range(len(plan.layers))), f"{job.cluster.nodes} nodes: a layer has no backward pass")
+        every_layer = set(table.layer[backward]) == set(range(len(plan.layers)))
+        every_worker = set(table.node[backward]) == set(plan.workers.tolist())  # stages run many layers at once
+        _law(every_layer or every_worker, f"{job.cluster.nodes} nodes: a layer, or a worker, has no backward pass")
         return
     for worker, end in enumerate(ends):
         _law((seen[int(end)] | later) == wanted, f"{job.cluster.nodes} nodes: worker {worker} ends without every layer's update")
@@ -95,7 +97,7 @@ def _complete(strategy: Strategy, job: Job) -> None:
 
 def _traffic(run: Run) -> None:
     fabric, amounts = run.trace.fabric, run.trace.link_amounts()
-    sent = sum(amounts[fabric.link("nic_out", c.index)] * c.count for c in fabric.classes if fabric.link("nic_out", c.index) >= 0)
+    sent = sum(amounts[fabric.link("nic_out", c.index)] * c.count for c in fabric.whole_nodes if fabric.link("nic_out", c.index) >= 0)
     stated = run.strategy.network_bytes(run.job)
     if run.job.cluster.nodes == 1 and not run.strategy.layout(run.job).extra_nodes:
         _law(sent == 0, f"one worker sends {sent} bytes over the network")

@@ -208,7 +208,8 @@ def _empty_plan(job: Job, strategy: Strategy, detail: str) -> Plan:
     if detail not in (*DETAILS, "unfolded rounds"):
         raise unknown_name("detail", detail, DETAILS)
     folded, rounds = detail in ("folded", "rounds"), detail.endswith("rounds")
-    return Plan(job.workload, job.cluster, job.batch_size, strategy.layout(job), folded=folded, rounds=rounds)
+    samples, passes = strategy.passes(job)
+    return Plan(job.workload, job.cluster, samples, strategy.layout(job), folded=folded, rounds=rounds, num_passes=passes)
 
 
 def settled_engine() -> str:
@@ -257,7 +258,7 @@ def _run_folded_or_not(job: Job, strategy: Strategy, detail: str, engine: str, c
     if len(plan.workers) >= MANY:
         text = f"{job.cluster.nodes} nodes cannot be folded ({len(plan.workers)} classes that differ, by jitter, groups or detail)"
         warnings.warn(f"{text}: time and memory grow with the square of their number", RuntimeWarning, stacklevel=4)
-    key = (job.workload, shape_of(job.cluster), strategy, detail)
+    key = (job.workload, shape_of(job.cluster), strategy, detail, plan.num_passes)
 
     def run(warm_up: int, measured: int) -> _Ran:
         num = warm_up + measured
@@ -297,7 +298,8 @@ def simulate(
     cluster: Cluster | None = None,
     strategy: Strategy | str | None = None,
     *,
-    batch_size: int | None = None,
+    batch_size: float | None = None,
+    micro_batch_size: int | None = None,
     engine: str = "auto",
     detail: str = "folded",
     check: bool = False,
@@ -308,6 +310,7 @@ def simulate(
     ----------
     model : a scenario (nothing else is needed then), a workload, or the name of one.
     batch_size : samples per GPU; the model's usual batch if not given.
+    micro_batch_size : samples of one forward and backward pass; all at once if not given.
     engine : 'auto', 'reference' or 'fast'.
     detail : 'folded' (equal nodes as one), 'nodes' (every node) or 'rounds' (every message of every round).
     check : assert the engine's invariants; raises CheckError.
@@ -325,25 +328,27 @@ def simulate(
     """
     if isinstance(model, Scenario):
         given = model
-        job, chosen = Job(given.workload, given.cluster, given.batch_size), given.strategy
+        job, chosen = Job(given.workload, given.cluster, given.batch_size, given.micro_batch_size), given.strategy
         price, inputs, warnings, currency = given.price_per_hour, given.raw, list(given.warnings), given.currency
     else:
-        job, chosen = _job(model, cluster, strategy, batch_size)
+        job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
         price, warnings, currency = None, [], ""
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
-    memory, caution = _checked_memory(job)
-    warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
+    warnings += chosen.validate(job)
+    memory, caution = _checked_memory(job, chosen)
+    warnings += [*caution, *_slow_precision(job)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
-    per_node = np.array([plan.batch_of(plan.classes[c]) * plan.gpus_per_node for c in plan.workers], dtype=np.float64)
+    workers = [plan.classes[c] for c in plan.workers]
+    per_node = np.array([(plan.batch_of(c) if c.batch_size else job.batch_size) * c.gpus for c in workers], dtype=np.float64)
     return Run(
-        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(plan), memory, (*warnings, *ran.warnings),
+        job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(job, plan), memory, (*warnings, *ran.warnings),
         ran.engine, detail, price, inputs, currency,
     )  # fmt: skip
 
 
 def _job(
-    model: Workload | str, cluster: Cluster | None, strategy: Strategy | str | None, batch_size: int | None
+    model: Workload | str, cluster: Cluster | None, strategy: Strategy | str | None, batch_size: float | None, micro: int | None
 ) -> tuple[Job, Strategy]:
     if cluster is None or strategy is None:
         raise InputError("simulate needs a scenario, or a model with a cluster and a strategy")
@@ -352,7 +357,7 @@ def _job(
     batch = workload.batch_size if batch_size is None else batch_size
     if batch is None:
         raise InputError(f"model {workload.name!r} has no usual batch; give batch_size=32, say")
-    return Job(workload, cluster, batch), chosen
+    return Job(workload, cluster, batch, micro), chosen
 
 
 def _slow_precision(job: Job) -> list[str]:
@@ -368,25 +373,49 @@ def _slow_precision(job: Job) -> list[str]:
     ]
 
 
-def _checked_memory(job: Job) -> tuple[Memory, list[str]]:
+def _checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
     """Return the memory per GPU; refuse a job that certainly does not fit, warn where it is close."""
-    memory = memory_per_gpu(job.workload, job.cluster.gpu, job.batch_size)
+    samples, _ = strategy.passes(job)
+    memory = memory_per_gpu(job.workload, job.cluster.gpu, samples, strategy.memory_shares(job))
     if memory.fits or memory.capacity is None or job.cluster.gpu is None:
         return memory, []
-    most = largest_batch(job.workload, job.cluster.gpu)
+    most = largest_batch(memory, samples)
     advice = f"the largest batch that fits is {most}" if most else "not even one sample fits"
     text = (
-        f"{job.workload.name} at batch {job.batch_size} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
+        f"{job.workload.name} at batch {samples} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
         f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
     )
     if memory.total > MEMORY_MARGIN * memory.capacity:
-        raise InfeasibleError(text)
+        raise InfeasibleError(text + _what_fits(job))
     return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
 
 
-def _single_gpu_time(plan: Plan) -> float:
-    """Seconds of one iteration on one GPU of the first worker class, without any communication."""
-    return float(plan.times[1:, 0].sum() / plan.classes[plan.workers[0]].slowdown)
+#: what needs less memory than plain data parallelism, the nearest to it first
+_LESS_MEMORY: tuple[dict[str, Any], ...] = (
+    {"name": "fsdp", "shard": "optimizer"}, {"name": "fsdp", "shard": "gradients"}, {"name": "fsdp"},
+    {"name": "fsdp", "recompute": "full"}, {"name": "megatron", "tensor": 8, "recompute": "full"},
+    {"name": "megatron", "tensor": 8, "pipeline": 8, "recompute": "full"},
+)  # fmt: skip
+
+
+def _what_fits(job: Job) -> str:
+    """Name the nearest strategy under which the job fits, '' when none of the known ones helps."""
+    for settings in _LESS_MEMORY:
+        other = strategy_class(settings["name"])(**{key: value for key, value in settings.items() if key != "name"})
+        try:
+            samples, _ = other.passes(job)
+            if memory_per_gpu(job.workload, job.cluster.gpu, samples, other.memory_shares(job)).fits:
+                words = ", ".join(f"{key}: {value}" for key, value in settings.items())
+                return f"; strategy {{{words}}} fits"
+        except InputError:
+            continue
+    return "; no strategy of the toolkit makes it fit on these GPUs, give it more of them"
+
+
+def _single_gpu_time(job: Job, plan: Plan) -> float:
+    """Seconds of `batch_size` samples on one GPU of the first worker class, whole model, without any communication."""
+    one_pass = plan.times[1 : 1 + 2 * len(plan.layers), 0].sum() / plan.classes[plan.workers[0]].slowdown
+    return float(one_pass * job.batch_size / plan.own_batch_size)
 
 
 def _plain(value: Any) -> Any:

@@ -25,16 +25,22 @@ class Layout:
     extra_nodes : server or master nodes without workers, after the worker nodes.
     roles : node index -> any label; nodes with different labels are never folded together.
     in_turn : nodes serve their peers one after the other, so that folding holds only while all nodes are alike.
+    slots : equal parts into which every worker node's GPUs are cut, each a class of its own (stages of a pipeline in one
+        node); the parts share the node's port and host.
     """
 
     extra_nodes: int = 0
     roles: Mapping[int, object] | None = None
     in_turn: bool = False
+    slots: int = 1
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """`count` equal nodes. `per_leaf` of them hang under each leaf switch of type `leaf`."""
+    """`count` equal nodes, or equal parts of as many nodes. `per_leaf` of them hang under each leaf switch of type `leaf`.
+
+    `slot` is which part of its nodes it is; the part in slot 0 is class `index - slot`.
+    """
 
     index: int
     count: int
@@ -47,6 +53,7 @@ class NodeClass:
     role: object
     is_worker: bool
     first_node: int
+    slot: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,11 @@ class Fabric:
             uses.append((self.link("leaf_down", receiver.leaf), float(receiver.per_leaf * pair.senders)))
         return merge_uses(uses)
 
+    @property
+    def whole_nodes(self) -> tuple[NodeClass, ...]:
+        """The classes that stand for nodes: of nodes that are cut into slots, the first slot."""
+        return tuple(c for c in self.classes if c.slot == 0)
+
     def _add(self, kind: str, index: int, capacity: float | None, label: str) -> None:
         if capacity is None:
             return
@@ -130,12 +142,17 @@ class Fabric:
             lanes = cluster.pcie_bandwidth(c.gpu)
             self._add("pcie_to_host", c.index, lanes, label)
             self._add("pcie_to_gpu", c.index, lanes, label)
-            if cluster.node == "pcie-tree" and c.gpus > 1:
+            if cluster.node == "pcie-tree" and cluster.gpus_per_node > 1:
                 self._add("switch_to_host", c.index, lanes, label)
                 self._add("switch_to_gpu", c.index, lanes, label)
                 self._add("socket", c.index, cluster.socket_bandwidth, label)
-            if c.gpus > 1:
+            if cluster.gpus_per_node > 1:
                 self._add("peer", c.index, cluster.peer_bandwidth(c.gpu), label)
+        if c.slot > 0:
+            for kind in _OF_THE_NODE:
+                if (kind, c.index - c.slot) in self.of:
+                    self.of[(kind, c.index)] = self.of[(kind, c.index - c.slot)]
+            return
         self._add("host_memory", c.index, host.memory_bandwidth, label)
         self._add("host_copy", c.index, host.copy_bandwidth, label)
         self._add("host_sum", c.index, host.reduce_bandwidth, label)
@@ -165,10 +182,15 @@ class Fabric:
             self._add("leaf_down", leaf, uplink, f"leaf type {leaf}")
 
 
+#: links that the slots of a node share
+_OF_THE_NODE = ("host_memory", "host_copy", "host_sum", "nic_out", "nic_in", "channel")
+
+
 def class_label(c: NodeClass) -> str:
-    """Name the nodes of a class for reports: 'node 3', 'nodes 0.. (16)', 'server 2'."""
+    """Name the nodes of a class for reports: 'node 3', 'nodes 0.. (16)', 'server 2', 'node 0 part 1'."""
     kind = "node" if c.is_worker else "server"
-    return f"{kind} {c.first_node}" if c.count == 1 else f"{kind}s {c.first_node}.. ({c.count} alike)"
+    part = f" part {c.slot}" if c.slot else ""
+    return f"{kind} {c.first_node}{part}" if c.count == 1 else f"{kind}s {c.first_node}..{part} ({c.count} alike)"
 
 
 def merge_uses(uses: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -217,7 +239,9 @@ def _classes(cluster: Cluster, layout: Layout, folded: bool) -> tuple[NodeClass,
                 gpu=group.gpu, slowdown=group.slowdown, batch_size=group.batch_size, leaf=kind, per_leaf=count,
                 role=role, is_worker=worker, first_node=first + offset,
             )  # fmt: skip
-    return tuple(found.values())
+    classes = [replace(c, slot=slot) for c in found.values() for slot in range(layout.slots if c.is_worker else 1)]
+    gpus = cluster.gpus_per_node // layout.slots
+    return tuple(replace(c, index=i, gpus=gpus if c.is_worker else 0) for i, c in enumerate(classes))
 
 
 Key = tuple[bool, NodeGroup, object]

@@ -73,7 +73,8 @@ def link_uses(trace: Trace, step_time: float) -> list[LinkUse]:
     """Return every link's use in one iteration, busiest first; `step_time` is in seconds."""
     fabric, amounts = trace.fabric, trace.link_amounts()
     found = []
-    for (kind, index), link in fabric.of.items():
+    first = {link: at for at, link in reversed(fabric.of.items())}  # slots of a node share links
+    for link, (kind, index) in sorted(first.items()):
         where = f"leaf type {index}" if kind.startswith("leaf") else class_label(fabric.classes[index])
         capacity = fabric.capacities[link]
         share = amounts[link] / (capacity * step_time) if step_time > 0 else 0.0
@@ -91,7 +92,7 @@ def node_traffic(trace: Trace) -> list[NodeTraffic]:
 
     return [
         NodeTraffic(class_label(c), c.count, carried("nic_out", c.index), carried("nic_in", c.index))
-        for c in fabric.classes
+        for c in fabric.whole_nodes
     ]
 
 

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
+from poseidon_sim.cluster import Cluster, Layout
+from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.plan.compute import layer_times
 from poseidon_sim.plan.layers import PlanLayer, layer_owners
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
 
 
-class Device(NamedTuple):
-    """One GPU: the class of its node (which holds that node alone) and its place there."""
-
-    node: int
-    gpu: int
-
-
-def devices(plan: Plan) -> list[Device]:
-    """Return all GPUs, node by node; every node must have a role of its own."""
-    return [Device(plan.class_of_node(node), gpu) for node in range(plan.num_nodes) for gpu in range(plan.gpus_per_node)]
+def one_class_per_gpu(cluster: Cluster) -> Layout:
+    """Return the layout in which every GPU is a class of its own: a *device*, node by node a row of `plan.workers`."""
+    return Layout(roles={node: node for node in range(cluster.nodes)}, slots=cluster.gpus_per_node)
 
 
 def operator_times(plan: Plan) -> np.ndarray:
     """Return (L, 2, W) seconds of the forward and backward pass of every layer, parameters or not, on each worker class."""
     plan.reads |= {"batch", "rates"}
     classes = [plan.classes[c] for c in plan.workers]
-    return np.stack(
-        [layer_times(plan.workload, c.gpu, c.batch_size or plan.own_batch_size) * c.slowdown for c in classes], axis=2
-    )
+    rows = [layer_times(plan.workload, c.gpu, c.batch_size or plan.own_batch_size) * c.slowdown for c in classes]
+    return np.stack(rows, axis=2)
 
 
 def operator_layers(plan: Plan) -> list[PlanLayer]:
@@ -53,42 +45,36 @@ def kernel(
 
 
 def compute_on(
-    plan: Plan, device: Device, kind: str, seconds: float, after: Handles, *, layer: PlanLayer, label: str | None = None
+    plan: Plan, device: int, kind: str, seconds: float, after: Handles, *, layer: PlanLayer, label: str | None = None
 ) -> Handles:
-    """Run `seconds` of work on one GPU, in order; (1,) handles. The GPUs of a node make up its link together."""
+    """Run `seconds` of work on one device's GPU, in order; (1,) handles."""
     if seconds <= 0:
         return plan.all_of(after)
-    queue = plan.recorder.queue(("gpu", device))
-    return plan._record(
-        kind, label or kind, 1, after, layer, seconds, rate_cap=1.0, queue=queue, node=device.node,
-        **_uses(plan, device.node, ("gpu", 1.0 / plan.gpus_per_node)),
-    )  # fmt: skip
+    station = plan._station("gpu compute", plan.workers[device : device + 1], ("gpu", 1.0))
+    return plan._record(kind, label or kind, 1, after, layer, seconds, rate_cap=1.0, **station.columns)
 
 
 def move(
-    plan: Plan, sender: Device, receiver: Device, num_bytes: float, after: Handles, *, label: str, layer: PlanLayer | None = None
+    plan: Plan, sender: int, receiver: int, num_bytes: float, after: Handles, *, label: str, layer: PlanLayer | None = None
 ) -> Handles:
-    """Send `num_bytes` from one GPU to another, over the network or inside the node; (1,) handles, true on arrival.
+    """Send `num_bytes` from one device to another, over the network or inside the node; (1,) handles, true on arrival.
 
-    Inside a node a GPU sends one message at a time; free when the cluster states no rate there.
+    A pair sends in order. Inside a node it is free when the cluster states no rate there.
     """
+    a, b = (plan.classes[plan.workers[d]] for d in (sender, receiver))
     if sender == receiver or num_bytes <= 0:
         return after
-    if sender.node != receiver.node:
-        ends = np.array([sender.node]), np.array([receiver.node])
-        return plan.arrived(plan.send(*ends, num_bytes, after, label=label, layer=layer))
-    uses = _uses(plan, sender.node, ("peer", 1.0 / plan.gpus_per_node))
-    if not uses["links"].size:
+    if a.first_node != b.first_node:
+        one, other = np.array([a.index]), np.array([b.index])
+        return plan.arrived(plan.send(one, other, num_bytes, after, label=label, layer=layer))
+    lanes = [("pcie_to_host", a.index), ("host_memory", a.index), ("pcie_to_gpu", b.index)]
+    if plan.hardware.node.startswith("nv"):
+        lanes = [("peer", a.index)]
+    uses = merge_uses([(plan.links.link(*lane), 1.0) for lane in lanes])
+    if not uses:
         return after
-    rate = plan.hardware.peer_bandwidth(plan.classes[sender.node].gpu)
-    queue = plan.recorder.queue(("peer", sender))
-    plan.reads.add("rates")
+    links, coefficients = (np.array([row]) for row in zip(*uses, strict=True))
     return plan._record(
-        "send", label, 1, after, layer, num_bytes, rate_cap=rate, delay=plan.hardware.peer_latency, queue=queue,
-        node=sender.node, **uses,
+        "send", label, 1, after, layer, num_bytes, delay=plan.hardware.peer_latency, links=links, coefficients=coefficients,
+        queue=plan.recorder.queue(("peer", a.index, b.index)), node=a.index, peer=b.index,
     )  # fmt: skip
-
-
-def _uses(plan: Plan, node: int, *demands: tuple[str, float]) -> dict[str, Any]:
-    found = [(plan.links.link(name, node), x) for name, x in demands if plan.links.link(name, node) >= 0]
-    return {"links": np.array([[x for x, _ in found]], dtype=np.int64), "coefficients": np.array([[x for _, x in found]])}

@@ -51,10 +51,11 @@ class Plan:
     Parameters
     ----------
     workload, cluster : what to train and on what.
-    batch_size : samples per GPU and iteration.
+    batch_size : samples per GPU and pass.
     layout : extra server nodes and nodes with roles.
     folded : fold equal nodes into classes (exact) or give every node a class of its own.
     rounds : record collectives message by message; folded, one message stands for those that all nodes send alike.
+    num_passes : forward and backward passes per iteration (micro-batches).
 
     Raises
     ------
@@ -69,8 +70,9 @@ class Plan:
         layout: Layout | None = None,
         folded: bool = True,
         rounds: bool = False,
+        num_passes: int = 1,
     ) -> None:
-        self.workload, self.hardware, self.own_batch_size = workload, cluster, batch_size
+        self.workload, self.hardware, self.own_batch_size, self.num_passes = workload, cluster, batch_size, num_passes
         self.links = Fabric(cluster, layout, folded)
         if rounds and folded and not self._alike(cluster):
             raise UnfoldableError("nodes that differ")
@@ -94,7 +96,8 @@ class Plan:
         self.carried: dict[object, Handles] = {}
         self.known: dict[object, Any] = {}  # what collectives work out once per plan
         self.layers = plan_layers(workload)
-        self.times = pass_times(workload, [self.classes[c] for c in self.workers], batch_size)  # (1 + 2 layers, W)
+        times = pass_times(workload, [self.classes[c] for c in self.workers], batch_size)  # (1 + 2 layers, W)
+        self.times = np.vstack([times, (num_passes - 1) * times[1:].sum(axis=0)])
         self.timed: list[tuple[int, int]] = []  # (first task, row of `times`) of what the layers' times decide
         self.slowdown = np.array([self.classes[c].slowdown for c in self.workers])
         self.slowed: list[tuple[int, np.ndarray]] = []  # (first task, seconds without slowdown) of other work on GPUs
@@ -129,7 +132,7 @@ class Plan:
     def batch_size(self) -> int:
         """Samples per GPU and iteration; a strategy that reads it is recorded anew for every batch."""
         self.reads.add("batch")
-        return self.own_batch_size
+        return self.own_batch_size * self.num_passes
 
     def forward_time(self, layer: PlanLayer) -> np.ndarray:
         """(W,) seconds of a layer's forward pass on each worker class (read: recorded anew for every batch and draw)."""
@@ -145,7 +148,7 @@ class Plan:
 
     def batch_of(self, node_class: NodeClass) -> int:
         """Samples per GPU and iteration on nodes of this class."""
-        return node_class.batch_size or self.batch_size
+        return (node_class.batch_size or self.own_batch_size) * self.num_passes
 
     def class_of_node(self, node: int) -> int:
         """Return the index of the class that holds just this node (nodes with a role have one of their own)."""
@@ -176,6 +179,16 @@ class Plan:
         """Run the forward pass of one layer, or of the whole network as one task per GPU."""
         return self._pass("forward", 0 if layer is None else 1 + 2 * layer.index, after, layer)
 
+    def accumulate(self, after: Handles) -> Handles:
+        """Run forward and backward of all micro-batches but the last, whose gradients stay on the GPU (one task per GPU).
+
+        It begins when everything is there that the last iteration handed on.
+        """
+        if self.num_passes == 1:
+            return after
+        ready = self.all_of(after, *self.carried.values())
+        return self._pass("forward", len(self.times) - 1, ready, None, "earlier micro-batches")
+
     def backward(self, layer: PlanLayer, after: Handles) -> Handles:
         """Run the backward pass of one layer: its gradient is ready when this ends."""
         return self._pass("backward", 2 + 2 * layer.index, after, layer)
@@ -186,11 +199,11 @@ class Plan:
         busy: np.ndarray = np.any(self.times != 0, axis=1)
         return [bool(each) for each in busy]
 
-    def _pass(self, kind: str, row: int, after: Handles, layer: PlanLayer | None) -> Handles:
+    def _pass(self, kind: str, row: int, after: Handles, layer: PlanLayer | None, label: str | None = None) -> Handles:
         if not self._busy[row]:
             return self.all_of(after)
         self.timed.append((self.recorder.num_tasks, row))
-        return self._compute(kind, kind, self.times[row], after, layer, "compute")
+        return self._compute(kind, label or kind, self.times[row], after, layer, "compute")
 
     def on_gpu(
         self, kind: str, seconds: np.ndarray | float, after: Handles, *, layer: PlanLayer | None = None,

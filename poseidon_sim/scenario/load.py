@@ -30,18 +30,20 @@ MAX_BYTES = 5_000_000
 class Scenario:
     """One question: what to train, on what, and how. `raw` is the mapping it came from, overrides included.
 
-    `batch_size` is per GPU (already divided under strong scaling); prices are per hour in the user's currency.
+    `batch_size` is per GPU (already divided where the scenario gives it for the whole job: below 1 where GPUs share a sample);
+    prices are per hour in the user's currency.
     """
 
     workload: Workload
     cluster: Cluster
     strategy: Strategy
-    batch_size: int
+    batch_size: float
     scaling: str
     price_per_hour: float | None
     warnings: tuple[str, ...]
     raw: dict[str, Any]
     source: str = ""
+    micro_batch_size: int | None = None
 
     @property
     def currency(self) -> str:
@@ -133,14 +135,25 @@ def _build(raw: dict[str, Any], changes: Mapping[str, object], source: str) -> S
         raise
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"the scenario cannot be read: {error}") from None
+    batch = _batch_size(spec, workload, cluster)
+    return Scenario(
+        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster)), changed, source, spec.micro_batch_size
+    )
+
+
+def _batch_size(spec: ScenarioSpec, workload: Workload, cluster: Cluster) -> float:
+    """Return the samples per GPU and iteration; whole unless `global_batch_size` does not divide over the GPUs."""
+    if spec.global_batch_size is not None:
+        if spec.batch_size is not None:
+            raise InputError("batch_size (per GPU) and global_batch_size (whole job) are both given; keep one")
+        if spec.scaling == "strong":
+            raise InputError("scaling: strong says that batch_size is of the whole job, as global_batch_size does; keep one of them")
+        share = spec.global_batch_size / cluster.num_gpus
+        return int(share) if share == int(share) else share
     batch = spec.batch_size or workload.batch_size
     if batch is None:
         raise InputError(f"batch_size is missing and model {workload.name!r} has no usual one; write batch_size: 32")
-    if spec.scaling == "strong":
-        batch = _divided(batch, cluster.num_gpus)
-    return Scenario(
-        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster)), changed, source
-    )
+    return _divided(batch, cluster.num_gpus) if spec.scaling == "strong" else batch
 
 
 def _price(spec: ScenarioSpec, cluster: Cluster) -> float | None:
@@ -199,7 +212,7 @@ def _first_mistake(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{path} is missing; {_EXAMPLES.get(path, 'give it')}"
     shown = repr(given) if len(repr(given)) < 80 else repr(given)[:77] + "..."
-    return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower())}"
+    return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower()).format(**problem.get('ctx', {}))}"
 
 
 _UNION_TAGS = {"str", "GpuSpec", "NetworkSpec", "dict[str,any]", "function-wrap[_any()]"}
@@ -209,8 +222,8 @@ _RULES = {
     "float_type": "must be a number, for example 1.5",
     "int_parsing": "must be a whole number, for example 16",
     "int_from_float": "must be a whole number, for example 16",
-    "greater_than_equal": "is too small; it must be at least 1",
-    "less_than_equal": "is too large; it must be at most a thousand million",
+    "greater_than_equal": "is too small; it must be at least {ge}",
+    "less_than_equal": "is too large; it must be at most {le:,}",
     "greater_than": "must be above 0",
     "string_type": "must be a name (in YAML, put quotes around words such as no, yes, on, off)",
     "model_type": "must be a mapping of keys",

@@ -102,7 +102,9 @@ class ScenarioSpec(Strict):
     """A whole scenario file."""
 
     model: str | dict[str, Any]
-    batch_size: Count | None = None
+    batch_size: Count | None = Field(default=None, description="samples per GPU and iteration (scaling: strong: of the whole job)")
+    global_batch_size: Count | None = Field(default=None, description="samples of the whole job, instead of batch_size")
+    micro_batch_size: Count | None = Field(default=None, description="samples of one forward and backward pass")
     scaling: Literal["weak", "strong"] = "weak"
     cluster: ClusterSpec
     strategy: str | dict[str, Any]

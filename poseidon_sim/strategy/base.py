@@ -16,11 +16,21 @@ from poseidon_sim.workload.layer import Workload
 
 @dataclass(frozen=True)
 class Job:
-    """What a strategy may look at before recording: the workload, the cluster and the batch per GPU."""
+    """What a strategy may look at before recording.
+
+    `batch_size` : samples per GPU and iteration, global batch / GPUs (below 1 where several GPUs share a sample).
+    `micro_batch_size` : samples of one forward and backward pass, None for all at once.
+    """
 
     workload: Workload
     cluster: Cluster
-    batch_size: int
+    batch_size: float
+    micro_batch_size: int | None = None
+
+    @property
+    def global_batch_size(self) -> float:
+        """Samples of all GPUs in one iteration."""
+        return self.batch_size * self.cluster.num_gpus
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,8 @@ class Strategy:
     source: ClassVar[str] = ""
     #: whether GPUs hold different layers (or parts of them), so that not every worker ends with every layer's update
     model_parallel: ClassVar[bool] = False
+    #: whether `iteration` records every micro-batch itself; else all but the last are computed before it, unsynchronised
+    every_micro_batch: ClassVar[bool] = False
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         """Record one iteration from `start` and return, per worker, what must be true for the next one to begin."""
@@ -48,6 +60,23 @@ class Strategy:
     def network_bytes(self, job: Job) -> float:
         """Return the stated total of bytes that all nodes send over the network in one iteration."""
         raise NotImplementedError
+
+    def passes(self, job: Job) -> tuple[int, int]:
+        """Return (samples of one pass, passes per iteration) of one GPU; raise InputError where they are not whole."""
+        batch, micro = job.batch_size, job.micro_batch_size
+        if batch != int(batch) or batch < 1:
+            raise InputError(
+                f"global_batch_size={job.global_batch_size:g} on {job.cluster.num_gpus} GPUs is {batch:g} samples per GPU, which "
+                f"{self.name} cannot divide; use a multiple of {job.cluster.num_gpus}"
+            )
+        if micro is None:
+            return int(batch), 1
+        require(int(batch) % micro == 0, f"micro_batch_size={micro} does not divide batch_size={batch:g} (samples per GPU)")
+        return micro, int(batch) // micro
+
+    def memory_shares(self, job: Job) -> dict[str, float]:
+        """Return the share of parameters, gradients, optimizer and activations (of a pass) that a GPU holds; 1 if not named."""
+        return {}
 
     def validate(self, job: Job) -> Iterator[str]:
         """Yield warnings about this job; raise InputError where it makes no sense."""
@@ -82,7 +111,7 @@ class Strategy:
             behind = t - 1 - staleness
             if staleness > 0 and behind >= 0:
                 start = plan.all_of(start, plan.everyone(ends[int(behind)]))
-            ends.append(self.iteration(plan, start))
+            ends.append(self.iteration(plan, start if self.every_micro_batch else plan.accumulate(start)))
 
     def describe(self) -> dict[str, object]:
         """Return the name and all settings, as they stand in a scenario file."""

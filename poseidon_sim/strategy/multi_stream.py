@@ -78,6 +78,7 @@ class MultiStream(Strategy):
     name: ClassVar[str] = "multi-stream"
     summary: ClassVar[str] = "operators that do not depend on each other share the GPU on several streams"
     source: ClassVar[str] = "Pourghassemi et al., SPAA'20"
+    every_micro_batch: ClassVar[bool] = True
 
     streams: int = 1
     workspace_size: float = math.inf
@@ -96,24 +97,25 @@ class MultiStream(Strategy):
         yield from (text for text in self._all_reduce.validate(job) if job.cluster.num_gpus > 1)
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
-        before, launch = sources(plan.workload.layers), self._launcher(plan)
-        after = readers(before)
-        done: dict[int, Handles] = {}
-        for i, needs in enumerate(before):
-            done[i] = launch("forward", i, [done[j] for j in needs] or [start])
-        loss = plan.all_of(*done.values())
-        gradient: dict[int, Handles] = {}
-        for i in reversed(range(len(before))):
-            gradient[i] = launch("backward", i, [gradient[j] for j in after[i]] or [loss])
-        end = plan.all_of(*gradient.values())
+        before, launch, gradient = sources(plan.workload.layers), self._launcher(plan), dict[int, Handles]()
+        after, end = readers(before), start
+        for _ in range(plan.num_passes):
+            done: dict[int, Handles] = {}
+            for i, needs in enumerate(before):
+                done[i] = launch("forward", i, [done[j] for j in needs] or [end])
+            loss = plan.all_of(*done.values())
+            for i in reversed(range(len(before))):
+                gradient[i] = launch("backward", i, [gradient[j] for j in after[i]] or [loss])
+            end = plan.all_of(*gradient.values())
         names = {layer.name: i for i, layer in enumerate(plan.workload.layers)}
         ready = {layer: gradient[names[layer.name]] if self.overlap else end for layer in reversed(plan.layers)}
         return plan.all_of(end, *(self._all_reduce.sync(plan, layer, each) for layer, each in ready.items()))
 
     def _launcher(self, plan: Plan) -> Callable[[str, int, list[Handles]], Handles]:
         """Return a function that launches an operator, in graph order, when its inputs are there and its workspace is free."""
-        times, owners, operators, batch_size = operator_times(plan), operator_layers(plan), plan.workload.layers, plan.batch_size
-        element_bytes, workspace = ELEMENT_BYTES[plan.workload.precision], _Workspace(self.workspace_size)
+        times, owners, operators = operator_times(plan), operator_layers(plan), plan.workload.layers
+        batch_size, element_bytes = plan.own_batch_size, ELEMENT_BYTES[plan.workload.precision]
+        workspace = _Workspace(self.workspace_size)
 
         def launch(kind: str, index: int, needs: list[Handles]) -> Handles:
             operator, forward = operators[index], kind == "forward"

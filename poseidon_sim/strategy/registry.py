@@ -23,7 +23,9 @@ _OURS = {
     "backup-workers": "backup_workers:BackupWorkers",
     "byte-scheduler": "byte_scheduler:ByteScheduler",
     "fire-caffe": "fire_caffe:FireCaffe",
+    "fsdp": "fsdp:Fsdp",
     "local-sgd": "local_sgd:LocalSgd",
+    "megatron": "megatron:Megatron",
     "multi-stream": "multi_stream:MultiStream",
 }
 

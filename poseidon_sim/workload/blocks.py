@@ -28,11 +28,12 @@ _MAX_LAYERS = 100_000
 
 @dataclass(frozen=True)
 class Step:
-    """One layer to infer: its own keys, and where it reads from (names of layers, or a shape outright)."""
+    """One layer to infer: its own keys, where it reads from (names of layers, or a shape outright), and its outermost block."""
 
     name: str
     entry: Entry
     inputs: tuple[str | Shape, ...]
+    block: str = ""
 
 
 @dataclass
@@ -45,6 +46,7 @@ class _Expansion:
     names: set[str] = field(default_factory=set)
     outputs: dict[str, str] = field(default_factory=lambda: {MODEL_INPUT: MODEL_INPUT})
     previous: str = MODEL_INPUT
+    block: str = ""
 
 
 def expand(
@@ -138,7 +140,11 @@ def _expand_block(expansion: _Expansion, entry: Entry, name: str, depth: int) ->
     for index in range(1, repeat + 1):
         copy = f"{name}.{index}" if "repeat" in entry else name
         scope["input"] = expansion.previous
+        if depth == 0:
+            expansion.block = copy
         _expand_list(expansion, body, copy + ".", scope, depth + 1)
+        if depth == 0:
+            expansion.block = ""
         _close(expansion, entry, copy)
     if "repeat" in entry:
         _close(expansion, entry, name)
@@ -164,7 +170,7 @@ def _add(expansion: _Expansion, entry: Entry, name: str, inputs: tuple[str | Sha
         raise entry.error(f"a model may have at most {_MAX_LAYERS} layers")
     if name in expansion.names:
         raise entry.error(f"the name {name!r} is used twice; layer names must differ")
-    expansion.steps.append(Step(name, entry, inputs))
+    expansion.steps.append(Step(name, entry, inputs, expansion.block))
     expansion.names.add(name)
     expansion.previous = name
 

@@ -23,6 +23,8 @@ class Layer:
     factor_shape : (M, N) when the gradient of the first tensor is a sum of outer products (linear layers), else None.
     factor_rows : outer products per sample (1 for a vector, the sequence length for a sequence of tokens).
     forward_time, backward_time : measured seconds per iteration at the batch of the scenario, or None (modelled).
+    inputs : names of the layers it reads from.
+    block : which repeated block of the model it belongs to ('layer.3'), '' outside of any.
     saved_flops : factor by which a fast algorithm (Winograd) cuts the multiplications of this layer without tensor cores.
     gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
     """
@@ -41,6 +43,7 @@ class Layer:
     gradient_bytes_given: float | None = None
     saved_flops: float = 1.0
     inputs: tuple[str, ...] = ()
+    block: str = ""
 
     @property
     def parameters(self) -> int:

@@ -106,6 +106,7 @@ def _layer(step: Step, chain: _Chain) -> Layer:
         backward_time=backward_time,
         gradient_bytes_given=entry.size("gradient_bytes"),
         inputs=tuple(each for each in step.inputs if isinstance(each, str) and each != MODEL_INPUT),
+        block=step.block,
     )
 
 
