@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.megatron import Megatron as Megatron
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
+    from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -96,6 +97,7 @@ _PUBLIC = {
     "LocalSgd": "strategy.local_sgd",
     "Megatron": "strategy.megatron",
     "MergedGradient": "strategy.merged_gradient",
+    "MultiStream": "strategy.multi_stream",
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",

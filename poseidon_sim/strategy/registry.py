@@ -26,6 +26,7 @@ _OURS = {
     "fsdp": "fsdp:Fsdp",
     "local-sgd": "local_sgd:LocalSgd",
     "megatron": "megatron:Megatron",
+    "multi-stream": "multi_stream:MultiStream",
 }
 
 

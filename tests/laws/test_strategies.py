@@ -49,6 +49,8 @@ VARIANTS = [
     ps.BackupWorkers(backups=0),
     ps.LocalSgd(local_steps=1),
     ps.LocalSgd(local_steps=3, fusion="100 kB"),
+    ps.MultiStream(streams=3, resident_blocks=10, workspace_size=1e6),
+    ps.MultiStream(streams=2, overlap=False, algorithm="tree"),
     ps.Fsdp(shard="gradients"),
     ps.Fsdp(shard="optimizer", unit="100 kB"),
     ps.Fsdp(shard="none", unit="all"),
