@@ -56,10 +56,13 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
+    from poseidon_sim.strategy.megatron import Megatron as Megatron
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
+    from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -86,6 +89,7 @@ _PUBLIC = {
     "layer_times": "plan.compute",
     "BackupWorkers": "strategy.backup_workers",
     "BytePs": "strategy.byteps",
+    "Fsdp": "strategy.fsdp",
     "Horovod": "strategy.horovod",
     "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
@@ -93,7 +97,9 @@ _PUBLIC = {
     "Easgd": "strategy.easgd",
     "FireCaffe": "strategy.fire_caffe",
     "LocalSgd": "strategy.local_sgd",
+    "Megatron": "strategy.megatron",
     "MergedGradient": "strategy.merged_gradient",
+    "MultiStream": "strategy.multi_stream",
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",

@@ -78,7 +78,7 @@ def _complete(strategy: Strategy, job: Job) -> None:
             _law(other < task, f"task {task} depends on a later task {other}: the plan has a cycle or is out of order")
             bits |= seen[other]
         if table.iteration[task] == 0 and table.kind[task] == KIND["backward"]:
-            bits |= 1 << (int(table.node[task]) * len(plan.layers) + int(table.layer[task]))
+            bits |= 1 << (int(table.node[task]) * (1 + len(plan.layers)) + 1 + int(table.layer[task]))
             wanted |= bits
         seen[task] = bits
     carried = [seen[int(h)] for row in plan.carried.values() for h in np.ravel(row) if h >= 0]
@@ -88,7 +88,7 @@ def _complete(strategy: Strategy, job: Job) -> None:
     if strategy.model_parallel:
         backward = (table.iteration == 0) & (table.kind == KIND["backward"])
         every_layer = set(table.layer[backward]) == set(range(len(plan.layers)))
-        every_worker = set(table.node[backward]) == set(plan.workers)  # stages run many layers at once
+        every_worker = set(table.node[backward]) == set(plan.workers.tolist())  # stages run many layers at once
         _law(every_layer or every_worker, f"{job.cluster.nodes} nodes: a layer, or a worker, has no backward pass")
         return
     for worker, end in enumerate(ends):

@@ -334,8 +334,9 @@ def simulate(
         job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
         price, warnings, currency = None, [], ""
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
-    memory, caution = _checked_memory(job)
-    warnings += [*chosen.validate(job), *caution, *_slow_precision(job)]
+    warnings += chosen.validate(job)
+    memory, caution = _checked_memory(job, chosen)
+    warnings += [*caution, *_slow_precision(job)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
     workers = [plan.classes[c] for c in plan.workers]
@@ -372,20 +373,43 @@ def _slow_precision(job: Job) -> list[str]:
     ]
 
 
-def _checked_memory(job: Job) -> tuple[Memory, list[str]]:
+def _checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
     """Return the memory per GPU; refuse a job that certainly does not fit, warn where it is close."""
-    memory = memory_per_gpu(job.workload, job.cluster.gpu, job.batch_size)
+    samples, _ = strategy.passes(job)
+    memory = memory_per_gpu(job.workload, job.cluster.gpu, samples, strategy.memory_shares(job))
     if memory.fits or memory.capacity is None or job.cluster.gpu is None:
         return memory, []
-    most = largest_batch(job.workload, job.cluster.gpu)
+    most = largest_batch(memory, samples)
     advice = f"the largest batch that fits is {most}" if most else "not even one sample fits"
     text = (
-        f"{job.workload.name} at batch {job.batch_size} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
+        f"{job.workload.name} at batch {samples} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
         f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
     )
     if memory.total > MEMORY_MARGIN * memory.capacity:
-        raise InfeasibleError(text)
+        raise InfeasibleError(text + _what_fits(job))
     return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
+
+
+#: what needs less memory than plain data parallelism, the nearest to it first
+_LESS_MEMORY: tuple[dict[str, Any], ...] = (
+    {"name": "fsdp", "shard": "optimizer"}, {"name": "fsdp", "shard": "gradients"}, {"name": "fsdp"},
+    {"name": "fsdp", "recompute": "full"}, {"name": "megatron", "tensor": 8, "recompute": "full"},
+    {"name": "megatron", "tensor": 8, "pipeline": 8, "recompute": "full"},
+)  # fmt: skip
+
+
+def _what_fits(job: Job) -> str:
+    """Name the nearest strategy under which the job fits, '' when none of the known ones helps."""
+    for settings in _LESS_MEMORY:
+        other = strategy_class(settings["name"])(**{key: value for key, value in settings.items() if key != "name"})
+        try:
+            samples, _ = other.passes(job)
+            if memory_per_gpu(job.workload, job.cluster.gpu, samples, other.memory_shares(job)).fits:
+                words = ", ".join(f"{key}: {value}" for key, value in settings.items())
+                return f"; strategy {{{words}}} fits"
+        except InputError:
+            continue
+    return "; no strategy of the toolkit makes it fit on these GPUs, give it more of them"
 
 
 def _single_gpu_time(job: Job, plan: Plan) -> float:

@@ -30,7 +30,7 @@ def parts() -> dict[str, Any]:
 def main(out_dir: Path, as_json: bool = False, report: Path | None = None) -> int:
     """Predict every case, print the tables, write the report; 1 when the predicted sets of ddl-benchmarks pass ACCEPTED."""
     use = parts()
-    known: dict[str, float] = {}
+    known: dict[str, float | str] = {}
     listed = use["families"].entries(use["records"].read_all())
     entries = []
     for done, entry in enumerate(listed):

@@ -100,6 +100,16 @@ class Cluster:
         """Bytes/s of one GPU's lanes in one direction, or None when copies are free."""
         return self.pcie or (gpu.pcie_bandwidth if gpu else None)
 
+    def rails(self, gpu: Gpu | None, bandwidth: float | None = None) -> int:
+        """How many GPUs of a node send to the network at a time: a port faster than one GPU's lanes is several NICs.
+
+        Collective libraries open a ring per NIC, each leaving by another GPU. Only NVLink nodes, whose lanes are free for it.
+        """
+        lanes, port = self.pcie_bandwidth(gpu), bandwidth or (self.network.bandwidth if self.network else 0.0)
+        if not lanes or not self.node.startswith("nv"):
+            return 1
+        return int(min(self.gpus_per_node, max(1, -(-port // lanes))))
+
     def peer_bandwidth(self, gpu: Gpu | None) -> float | None:
         """Bytes/s of one GPU towards the other GPUs of its node in one direction (NVLink, else PCIe)."""
         if self.node.startswith("nv") and gpu is not None and gpu.peer_bandwidth:

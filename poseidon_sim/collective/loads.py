@@ -124,14 +124,15 @@ def _loads(algorithm: Collective, ground: Ground) -> tuple[LegLoads, ...]:
 def _ground_and_rates(plan: Plan, staged: bool) -> tuple[Ground, Rates]:
     """Read off the cluster who stands where and what every kind of hardware can do."""
     cluster, network, host, gpus = plan.hardware, plan.hardware.network, plan.hardware.host, plan.gpus_per_node
-    hardware: dict[tuple[float, float, float], int] = {}
+    hardware: dict[tuple[float, ...], int] = {}
     runs: list[tuple[int, int]] = []
     for group in cluster.runs():
         port = np.inf
         if network is not None:
             port = (network.bandwidth if group.bandwidth is None else group.bandwidth) * network.efficiency
         lanes, peer = cluster.pcie_bandwidth(group.gpu), cluster.peer_bandwidth(group.gpu)
-        key = (port, np.inf if lanes is None else lanes, np.inf if peer is None else peer)
+        leaving = np.inf if lanes is None else lanes * cluster.rails(group.gpu, group.bandwidth)
+        key = (port, leaving, np.inf if peer is None else peer)
         kind = hardware.setdefault(key, len(hardware))
         if runs and runs[-1][1] == kind:
             runs[-1] = (runs[-1][0] + group.nodes, kind)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
 
 from poseidon_sim.cluster import Gpu
-from poseidon_sim.workload.layer import Layer, Workload
+from poseidon_sim.workload.activations import kept_elements
+from poseidon_sim.workload.layer import Workload
 
 #: bytes that the CUDA context, cuDNN workspaces and the allocator take; an assumption (0.5 to 1 GB is usual)
 FRAMEWORK_BYTES = 0.7e9
-#: assumed width of an attention head (BERT, GPT-2), to count score matrices
-HEAD_SIZE = 64
-#: kinds whose output replaces their input, is a view of it, or stands for an input that backward does not
-#: need
-_IN_PLACE = frozenset({"activation", "add", "dropout", "flatten", "reshape", "select"})
-
-
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one GPU, by what they hold; `capacity` is the GPU's, or None when unknown."""
@@ -45,8 +38,8 @@ class Memory:
         return 0.0 if self.fits or self.capacity is None else self.total - self.capacity
 
 
-def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: int) -> Memory:
-    """Return the memory of one data-parallel replica, in bytes.
+def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: float, shares: Mapping[str, float] | None = None) -> Memory:
+    """Return the memory of one GPU, in bytes: of a whole data-parallel replica, or the `shares` that it holds of each part.
 
     Gradients are held in the precision of the parameters. Activations are the outputs that backward
     needs, batch x elements x bytes per element. Not kept: in-place kinds (ReLU, dropout, views) and sums
@@ -63,49 +56,20 @@ def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: int) -> Memo
     """
     size = workload.element_bytes
     parameters = float(workload.parameters * size)
+    of = dict.fromkeys(("parameters", "gradients", "optimizer", "activations"), 1.0) | dict(shares or {})
     return Memory(
-        parameters=parameters,
-        gradients=parameters,
-        optimizer=workload.parameters * workload.optimizer_bytes,
-        activations=batch_size * kept_elements(workload) * size,
+        parameters=of["parameters"] * parameters,
+        gradients=of["gradients"] * parameters,
+        optimizer=of["optimizer"] * workload.parameters * workload.optimizer_bytes,
+        activations=of["activations"] * batch_size * kept_elements(workload) * size,
         framework=FRAMEWORK_BYTES,
         capacity=gpu.memory if gpu is not None else None,
     )
 
 
-@lru_cache(maxsize=64)
-def kept_elements(workload: Workload) -> float:
-    """Return the activation elements per sample that are kept from forward to backward."""
-    layers = workload.layers
-    if not layers:
-        return 0.0
-    after = [None, *(before for before, _ in pairwise(layers))]
-    kept = sum(
-        _kept(layer, previous, size=workload.element_bytes)
-        for layer, previous in zip(layers, after, strict=True)
-    )
-    return kept + layers[-1].output_elements  # the loss keeps the logarithms of the last output
-
-
-def _kept(layer: Layer, previous: Layer | None, size: int) -> float:
-    if (
-        layer.kind == "activation"
-        and previous is not None
-        and previous.kind == "linear"
-        and previous.factor_rows > 1
-    ):
-        return layer.output_elements
-    if layer.kind == "attention":
-        # two products of s x s x width multiply-adds; the scores are width / HEAD_SIZE matrices of s x s
-        scores = layer.forward_flops / 4.0 / HEAD_SIZE
-        return layer.output_elements + (scores if size >= 4 else 0.0)
-    return 0.0 if layer.kind in _IN_PLACE else layer.output_elements
-
-
-def largest_batch(workload: Workload, gpu: Gpu) -> int:
-    """Return the largest batch per GPU that fits, 0 when not even one sample does."""
-    one = memory_per_gpu(workload, gpu, 1)
-    if one.capacity is None or not one.activations:
-        return 0 if not one.fits else 2**31
-    left = one.capacity - (one.total - one.activations)
-    return max(0, int(left // one.activations))
+def largest_batch(memory: Memory, batch_size: float) -> int:
+    """Return the largest batch that fits where `batch_size` needs `memory`, 0 when not even one sample does."""
+    if memory.capacity is None or not memory.activations:
+        return 0 if not memory.fits else 2**31
+    left = memory.capacity - (memory.total - memory.activations)
+    return max(0, int(left // (memory.activations / batch_size)))

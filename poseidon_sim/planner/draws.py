@@ -70,8 +70,8 @@ def monte_carlo(scenario: Scenario, draws: int = 100, jobs: int = 1) -> Draws:
     cluster = scenario.cluster
     if cluster.jitter <= 0:
         raise InputError("cluster.jitter is 0: every draw would be the same; write for example cluster.jitter=0.05")
-    if draws < 1 or jobs < 1:
-        raise InputError(f"draws={draws} and jobs={jobs} must be at least 1")
+    if draws < 2 or jobs < 1:
+        raise InputError(f"draws={draws} must be at least 2, or nothing spreads, and jobs={jobs} at least 1")
     work = _Draw(scenario, settled_engine())
     seeds = list(range(cluster.seed, cluster.seed + draws))
     slices = [seeds[at : at + SLICE] for at in range(0, draws, SLICE)]

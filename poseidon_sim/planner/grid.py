@@ -20,6 +20,7 @@ from poseidon_sim.planner.pools import DeadWorkerError, check_backend, connected
 from poseidon_sim.provenance import digest
 from poseidon_sim.scenario import load_scenario
 from poseidon_sim.simulation import settled_engine, simulate
+from poseidon_sim.strategy.base import Strategy
 
 #: columns of results.csv that are measured, after the columns of the grid
 COLUMNS = (
@@ -80,17 +81,20 @@ def sweep(
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
             raise InputError(f"{name}={values!r} must be a list of values, for example [2, 4, 8]")
+        for value in values:
+            if isinstance(value, Strategy):
+                raise InputError(f"{name}: {value!r} is an object; write its name, {value.name!r}")
     check_backend(backend)
     points = grid_points(grid)
     folder = Path(out_dir)
     key = digest({"base": base if isinstance(base, dict) else _text(base), "grid": grid})
     log = folder / "rows.jsonl"
     _refuse_hopeless(base, points)
-    done = _resume(log, key, points)
+    done = _resume(log, key, grid, points)
     todo = [i for i in range(len(points)) if i not in done]
     with open(log, "a", encoding="utf-8") as out:
         if out.tell() == 0:
-            out.write(json.dumps({"sweep": key, "rows": len(points)}) + "\n")
+            out.write(json.dumps({"sweep": key, "rows": len(points), "grid": grid}) + "\n")
         for rows in _run_all(base, points, todo, jobs, backend):
             done.update(rows)
             out.write("".join(json.dumps({"row": index, "values": row}) + "\n" for index, row in rows))
@@ -160,7 +164,7 @@ class _Work:
         return rows
 
 
-def _resume(log: Path, key: str, points: list[Point]) -> dict[int, dict[str, object]]:
+def _resume(log: Path, key: str, grid: Mapping[str, Sequence[object]], points: list[Point]) -> dict[int, dict[str, object]]:
     """Read the rows an earlier sweep finished; lines cut short by a kill, or that are no row of this sweep, are done again."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if not log.exists():
@@ -173,7 +177,9 @@ def _resume(log: Path, key: str, points: list[Point]) -> dict[int, dict[str, obj
             continue
     head = records[0] if records and isinstance(records[0], dict) else {}
     if records and head.get("sweep") != key:
-        raise InputError(f"{log} belongs to another sweep; give another folder with -o, or delete it")
+        other = head.get("grid")
+        differs = "the scenario was another one" if other == json.loads(json.dumps(grid)) else f"its grid was {json.dumps(other)}"
+        raise InputError(f"{log} belongs to another sweep: {differs}; give another folder with -o, or delete it")
     kept = [r for r in records[1:] if _is_row(r, points)]
     temporary = log.with_suffix(".tmp")
     temporary.write_bytes(b"".join(json.dumps(r).encode() + b"\n" for r in [*records[:1], *kept]))

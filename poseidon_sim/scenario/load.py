@@ -212,7 +212,7 @@ def _first_mistake(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{path} is missing; {_EXAMPLES.get(path, 'give it')}"
     shown = repr(given) if len(repr(given)) < 80 else repr(given)[:77] + "..."
-    return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower())}"
+    return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower()).format(**problem.get('ctx', {}))}"
 
 
 _UNION_TAGS = {"str", "GpuSpec", "NetworkSpec", "dict[str,any]", "function-wrap[_any()]"}
@@ -222,8 +222,8 @@ _RULES = {
     "float_type": "must be a number, for example 1.5",
     "int_parsing": "must be a whole number, for example 16",
     "int_from_float": "must be a whole number, for example 16",
-    "greater_than_equal": "is too small; it must be at least 1",
-    "less_than_equal": "is too large; it must be at most a thousand million",
+    "greater_than_equal": "is too small; it must be at least {ge}",
+    "less_than_equal": "is too large; it must be at most {le:,}",
     "greater_than": "must be above 0",
     "string_type": "must be a name (in YAML, put quotes around words such as no, yes, on, off)",
     "model_type": "must be a mapping of keys",

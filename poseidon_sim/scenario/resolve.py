@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
 from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from poseidon_sim.cluster import NODE_TEMPLATES, Cluster, Gpu, Host, Network, NodeGroup
 from poseidon_sim.cluster.catalog import gpu as catalog_gpu
@@ -225,7 +225,7 @@ def _setting(path: str, key: str, value: object, hint: object, default: object) 
         if "float" not in text and int(value) != value:  # type: ignore[call-overload]
             raise InputError(f"{path}={value!r} must be a whole number")
         return value
-    if isinstance(value, str) and ("str" in text or hint is str):
+    if isinstance(value, str) and ("str" in text or hint is str or value in get_args(hint)):
         return value
     if value is None and "None" in text:
         return None

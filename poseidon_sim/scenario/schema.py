@@ -103,7 +103,7 @@ class ScenarioSpec(Strict):
 
     model: str | dict[str, Any]
     batch_size: Count | None = Field(default=None, description="samples per GPU and iteration (scaling: strong: of the whole job)")
-    global_batch_size: Count | None = Field(default=None, description="samples of the whole job and iteration, instead of batch_size")
+    global_batch_size: Count | None = Field(default=None, description="samples of the whole job, instead of batch_size")
     micro_batch_size: Count | None = Field(default=None, description="samples of one forward and backward pass")
     scaling: Literal["weak", "strong"] = "weak"
     cluster: ClusterSpec

@@ -66,13 +66,17 @@ class Strategy:
         batch, micro = job.batch_size, job.micro_batch_size
         if batch != int(batch) or batch < 1:
             raise InputError(
-                f"global_batch_size={job.global_batch_size:g} on {job.cluster.num_gpus} GPUs is {batch:g} samples per GPU, which {self.name} "
-                f"cannot divide; use a multiple of {job.cluster.num_gpus}"
+                f"global_batch_size={job.global_batch_size:g} on {job.cluster.num_gpus} GPUs is {batch:g} samples per GPU, which "
+                f"{self.name} cannot divide; use a multiple of {job.cluster.num_gpus}"
             )
         if micro is None:
             return int(batch), 1
         require(int(batch) % micro == 0, f"micro_batch_size={micro} does not divide batch_size={batch:g} (samples per GPU)")
         return micro, int(batch) // micro
+
+    def memory_shares(self, job: Job) -> dict[str, float]:
+        """Return the share of parameters, gradients, optimizer and activations (of a pass) that a GPU holds; 1 if not named."""
+        return {}
 
     def validate(self, job: Job) -> Iterator[str]:
         """Yield warnings about this job; raise InputError where it makes no sense."""

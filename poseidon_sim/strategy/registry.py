@@ -23,8 +23,11 @@ _OURS = {
     "backup-workers": "backup_workers:BackupWorkers",
     "byte-scheduler": "byte_scheduler:ByteScheduler",
     "fire-caffe": "fire_caffe:FireCaffe",
+    "fsdp": "fsdp:Fsdp",
     "local-sgd": "local_sgd:LocalSgd",
     "easgd": "easgd:Easgd",
+    "megatron": "megatron:Megatron",
+    "multi-stream": "multi_stream:MultiStream",
 }
 
 

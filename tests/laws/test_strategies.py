@@ -53,6 +53,19 @@ VARIANTS = [
     ps.Easgd(message="per-layer", exchange_steps=2),
     ps.LocalSgd(local_steps=1),
     ps.LocalSgd(local_steps=3, fusion="100 kB"),
+    ps.MultiStream(streams=3, resident_blocks=10, workspace_size=1e6),
+    ps.MultiStream(streams=2, overlap=False, algorithm="tree"),
+    ps.Fsdp(shard="gradients"),
+    ps.Fsdp(shard="optimizer", unit="100 kB"),
+    ps.Fsdp(shard="none", unit="all"),
+    ps.Fsdp(reshard=False, prefetch=False, recompute="full"),
+    ps.Megatron(zero=1, overlap=True),
+]
+PIPELINES = [
+    ps.Megatron(pipeline=2),
+    ps.Megatron(pipeline=2, zero=1, overlap=True),
+    ps.Megatron(pipeline=2, schedule="gpipe", blocking=False),
+    ps.Megatron(pipeline=2, schedule="message-driven", blocking=False),
 ]
 
 
@@ -61,4 +74,10 @@ VARIANTS = [
 def test_every_strategy_obeys_every_law(strategy: ps.Strategy, nodes: int) -> None:
     if isinstance(strategy, ps.ParameterServer) and strategy.servers != "colocated" and int(strategy.servers) > nodes:
         pytest.skip("more servers than nodes is refused")
+    ps.check_strategy(strategy, nodes=(nodes,))
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 6])
+@pytest.mark.parametrize("strategy", PIPELINES, ids=repr)
+def test_every_pipeline_obeys_every_law(strategy: ps.Strategy, nodes: int) -> None:
     ps.check_strategy(strategy, nodes=(nodes,))

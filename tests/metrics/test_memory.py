@@ -6,7 +6,8 @@ import pytest
 
 import poseidon_sim as ps
 from poseidon_sim.metrics import largest_batch, memory_per_gpu
-from poseidon_sim.metrics.memory import FRAMEWORK_BYTES, kept_elements
+from poseidon_sim.metrics.memory import FRAMEWORK_BYTES
+from poseidon_sim.workload.activations import kept_elements
 
 
 def test_a_tiny_network_adds_up_by_hand() -> None:
@@ -53,13 +54,13 @@ def test_what_fits_and_what_does_not_is_known_from_real_runs(
 @pytest.mark.parametrize("model", ["vgg19", "resnet50", "bert-large", "googlenet"])
 def test_the_largest_batch_fits_and_one_more_does_not(model: str) -> None:
     workload, gpu = ps.load_model(model), ps.gpu("titan-x-maxwell")
-    most = largest_batch(workload, gpu)
+    most = largest_batch(memory_per_gpu(workload, gpu, 1), 1)
     assert memory_per_gpu(workload, gpu, most).fits
     assert not memory_per_gpu(workload, gpu, most + 1).fits
 
 
 def test_a_network_larger_than_the_gpu_has_no_batch_that_fits() -> None:
-    assert largest_batch(ps.load_model("vgg19"), ps.Gpu("tiny", memory=1e9)) == 0
+    assert largest_batch(memory_per_gpu(ps.load_model("vgg19"), ps.Gpu("tiny", memory=1e9), 1), 1) == 0
 
 
 def test_a_transformer_layer_keeps_what_the_published_count_says() -> None:

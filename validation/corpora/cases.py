@@ -29,6 +29,7 @@ class Case:
     strategy : replaces the scenario's where a published system is none of the registered strategies.
     partition : bytes into which tensors are cut before anything is sent, or None.
     quantity : 'step' (step time) or 'exposed' (what it exceeds the compute time by).
+    choice : what the group compares: how the model was split, say; the label if empty.
     """
 
     label: str
@@ -40,12 +41,13 @@ class Case:
     strategy: ps.Strategy | None = None
     partition: float | None = None
     quantity: str = "step"
+    choice: str = ""
     predict: Callable[[], float] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What became of one row."""
+    """What became of one row. `refused`: why the simulator made no prediction of a case (out of memory, say)."""
 
     record: Record
     family: str
@@ -53,6 +55,7 @@ class Entry:
     reason: str = ""
     case: Case | None = None
     predicted: float | None = None
+    refused: str = ""
 
     @property
     def error(self) -> float | None:
@@ -62,15 +65,19 @@ class Entry:
         return self.predicted / self.case.measured - 1.0
 
 
-def predicted(entry: Entry, known: dict[str, float]) -> Entry:
-    """Return the entry with its prediction; the same scenario is simulated once."""
+def predicted(entry: Entry, known: dict[str, float | str]) -> Entry:
+    """Return the entry with its prediction, or with the reason why the simulator refused; the same scenario is simulated once."""
     case = entry.case
     if case is None:
         return entry
     key = repr((case.scenario, case.strategy, case.partition, case.quantity, entry.record.id if case.predict else ""))
     if key not in known:
-        known[key] = case.predict() if case.predict else simulated(case)
-    return replace(entry, predicted=known[key])
+        try:
+            known[key] = case.predict() if case.predict else simulated(case)
+        except (ps.InfeasibleError, ps.InputError) as error:
+            known[key] = str(error)
+    found = known[key]
+    return replace(entry, refused=found) if isinstance(found, str) else replace(entry, predicted=found)
 
 
 def simulated(case: Case) -> float:

@@ -38,6 +38,9 @@ class Table:
     batch : samples per GPU, or None when the row does not say.
     same : what rows of one set share; the one with fewest GPUs is given.
     use : 'fitted' when a number was chosen on this row's set.
+    micro_batch : samples per GPU of one forward and backward pass when gradients are accumulated; `batch` is that of a whole step.
+    tokens : tokens of one sample, where a row's figure counts tokens.
+    model_text : the text in which a model is looked for.
     """
 
     family: str
@@ -50,6 +53,9 @@ class Table:
     precision: dict[str, str] = field(default_factory=lambda: {"amp-fp16": "fp16", "": "fp32"})
     use: Callable[[Record], str] = field(default=lambda record: "predicted")
     metrics: frozenset[str] = TOTAL | PER_WORKER
+    micro_batch: Callable[[Record], int | None] = field(default=lambda record: None)
+    tokens: Callable[[Record], int | None] = field(default=lambda record: None)
+    model_text: Callable[[Record], str] = field(default=lambda record: record.model)
 
 
 def whole_batch(record: Record) -> int | None:
@@ -89,11 +95,11 @@ def obstacle(table: Table, record: Record) -> tuple[str, str]:
     way = look(table.ways, record.strategy)
     if isinstance(way, str):
         return "waiting", way
-    if record.metric not in table.metrics:
+    if record.metric not in table.metrics and not (record.metric == "tokens_per_s" and table.tokens(record)):
         return "other", f"not a step time: {record.metric}"
     if way is None:
         return "unknown", f"strategy not understood: {record.strategy[:60]}"
-    if look(table.models, record.model) is None:
+    if look(table.models, table.model_text(record)) is None:
         return "waiting", "model: " + re.sub(r" \[.*?\]", "", record.model)
     if look(table.gpus, record.gpu or record.system) is None:
         return "waiting", f"gpu: {record.gpu or record.system[:40]}"
@@ -135,12 +141,14 @@ def num_gpus(record: Record) -> int:
 def step_time(table: Table, record: Record) -> float:
     """Seconds per step of a row."""
     batch, value = table.batch(record) or 1, record.value or float("nan")
+    if record.metric == "tokens_per_s":
+        value /= table.tokens(record) or 1
     return batch / value if record.metric in PER_WORKER else batch * num_gpus(record) / value
 
 
 def scenario(table: Table, record: Record, rate: float) -> dict[str, Any]:
     """Return the scenario of a row, given the rate of one GPU."""
-    model = {**look(table.models, record.model), "single_gpu_throughput": rate}
+    model = {**look(table.models, table.model_text(record)), "single_gpu_throughput": rate}
     precision = table.precision.get(record.precision, record.precision)
     if precision != "fp32":
         model["precision"] = precision
@@ -149,7 +157,9 @@ def scenario(table: Table, record: Record, rate: float) -> dict[str, Any]:
     if record.nodes == 1:
         cluster.pop("network", None)
     way = look(table.ways, record.strategy)
-    return {"model": model, "batch_size": table.batch(record), "cluster": cluster, "strategy": way.strategy}
+    found = {"model": model, "batch_size": table.batch(record), "cluster": cluster, "strategy": way.strategy}
+    micro_batch = table.micro_batch(record)
+    return found if micro_batch in (None, found["batch_size"]) else {**found, "micro_batch_size": micro_batch}
 
 
 def case_of(table: Table, record: Record, rate: float, given: str) -> Case:

@@ -54,7 +54,7 @@ def score(records: list[Record], values: dict[str, tuple[float, str]], of: str, 
     ddl_benchmarks.compute_rate.cache_clear()
     try:
         rows = chosen(records, of, lambda e: text in (e.case.label if e.case else "") and one_node in (None, e.record.nodes == 1))
-        known: dict[str, float] = {}
+        known: dict[str, float | str] = {}
         return statistics.fmean(abs(math.log(1.0 + (predicted(entry, known).error or 0.0))) for entry in rows)
     finally:
         constants.fitted = kept

@@ -145,7 +145,10 @@ def _record(file: str, line: int, row: dict[str, str]) -> Record:
     if file.startswith("vtrain") or "# GPUs" in row:
         value = number("iteration time (ms)", required=True)
         tp, dp, pp = (row[f"{kind} parallelism"] for kind in ("tensor", "data", "pipeline"))
-        model = f"GPT hidden {row['hidden size']}, {row['# layers']} layers, sequence {row['sequence length']}"
+        model = (
+            f"GPT hidden {row['hidden size']}, {row['attention heads']} heads, {row['# layers']} layers, "
+            f"sequence {row['sequence length']}"
+        )
         strategy = f"TP={tp} DP={dp} PP={pp}; micro batch {row['micro batch']}, global batch {row['global batch']}"
         return Record(
             "vtrain_single_node", f"vtrs-{line - 1:04d}", "VIA-Research/vTrain@f8dda84", "one node of 8 A100", model, strategy, 1,

@@ -39,11 +39,13 @@ def markdown(entries: list[Entry], picture: str) -> str:
     """Return the whole report."""
     cases = [e for e in entries if e.case is not None]
     soft = sum(e.record.flag in tables.SOFT for e in cases)
+    refused = tables.refused(entries)
     total = {state: sum(e.state == state for e in entries) for state in STATES}
     parts = [
         "# Held against published measurements",
         "",
-        "Made by `poseidon-sim validate corpora`; do not edit. Errors are of step time (Theano-MPI: of communication time),",
+        "Made by `poseidon-sim validate corpora`; do not edit. Errors are of step time (Theano-MPI: of communication time; microbenchmarks:",
+        "of one all-reduce),",
         "predicted / measured - 1. Bias is the median of the signed errors. `predicted`: no row of the set (source and network, see",
         "`corpora/split.csv`) was used to choose a number; `fitted`: some was (`corpora/fitted.csv`). Sets were split whole, never by row.",
         f"Figures known at second hand or recalled ({soft} cases) stand in rows of their own and gate nothing.",
@@ -52,7 +54,9 @@ def markdown(entries: list[Entry], picture: str) -> str:
         "predicted sets of ddl-benchmarks in view. The other families were predicted once, from catalog rates, and left as they came out.",
         "",
         f"{len(entries)} rows: {total['modelled']} predicted, {total['given']} given to them, {total['waiting']} wait for a strategy or a model,",
-        f"{total['unknown']} lack conditions, {total['elsewhere']} are held by other comparisons, {total['other']} are no step time.",
+        f"{total['unknown']} lack conditions, {total['elsewhere']} are held elsewhere (another comparison, or another row of the same run), "
+        f"{total['other']} are no step time.",
+        f"Of the predicted ones the simulator refused {len(refused)}, see below.",
         "", "## By family and strategy", "",
         *table(tables.by_strategy(entries), ("family", "strategy", "use", "modelled", "median", "p90", "worst", "bias")),
         "", f"![predicted against measured]({picture})",
@@ -62,6 +66,9 @@ def markdown(entries: list[Entry], picture: str) -> str:
         *table(tables.rankings(entries), ("family", "use", "groups", "winner right", "regret under 2 %", "mean regret", "worst regret")),
         "", "## Worst misses and what we suspect", "",
         *table(tables.worst(entries), ("id", "family", "strategy", "use", "flag", "measured", "predicted", "error", "mechanism")),
+        "", "## Refused", "",
+        "Runs that took place, of which the simulator says that they cannot: its memory estimate, or a limit of a strategy.", "",
+        *table(refused, ("id", "family", "strategy", "reason")),
         "", *merging_section(entries),
         "", *replay_section(),
         "", "## Rows by family", "",
@@ -135,7 +142,7 @@ def write_cases(entries: list[Entry], path: Path) -> None:
             case = e.case
             shown = (case.label, case.use, e.record.flag, case.given, f"{case.measured:.6g}") if case else ("", "", e.record.flag, "", "")
             outcome = (f"{e.predicted:.6g}", f"{e.error:.4f}") if e.error is not None else ("", "")
-            writer.writerow([e.record.corpus, e.record.id, e.family, e.state, e.reason, *shown, *outcome])
+            writer.writerow([e.record.corpus, e.record.id, e.family, e.state, e.reason or e.refused, *shown, *outcome])
 
 
 def draw(entries: list[Entry], path: Path) -> None:

@@ -31,6 +31,23 @@ MECHANISMS = (
     ("TensorFlow", "per tensor", "", "NCCL 1 of 2017 on the hybrid mesh and a call per tensor; the catalog's rate is of NCCL 2"),
     ("TensorFlow", "whole variables", "", "distributed_replicated adds a copy per GPU and a barrier of variables; gRPC"),
     ("TensorFlow", "host's CPU", "", "8 GPUs share the host's memory and sums; its rate is not published"),
+    ("vTrain", "one node", "", "compute: many small kernels (narrow shares, small micro-batches) take their launch, not their FLOP; within one width, TP and micro-batch all splits err alike"),
+    ("vTrain", "64 nodes", "", "compute of wide layers: large matrix products reach more of the peak than the catalog's share"),
+    ("llm-foundry", "", "seq 65536", "compute of attention: fused kernels of very long sequences"),
+    ("llm-foundry", "", "", "compute of wide layers: large matrix products reach more of the peak than the catalog's share"),
+    ("BigScience", "", "", "compute of wide layers, and shares of the width that fit the GPU's tiles badly (14400 / 8) or well (13824 / 8)"),
+    ("Megatron-Bridge", "", "", "compute of FP8 and FP4 recipes on later GPUs; messages of tensor parallelism are hidden beside matrix products there"),
+    ("Megatron-LM", "", "", "V100 of 450 W in a DGX-2H; large matrix products reach more of the peak than the catalog's share"),
+    ("DeepSpeed", "sharded", "", "compute of wide layers, as with llm-foundry"),
+    ("DLPerf", "data and tensor", "", "the ring of 8 NVLink V100 for every all-reduce of a layer; narrow shares keep less of the one-GPU rate"),
+    ("torchgpipe", "", "", "partitions balanced by FLOP here and by measured time there; a whole partition is one checkpoint there, a block here"),
+    ("ml-engineering", "", "4x8", "the first sizes of the series hold the set-up of connections (6 and 3 ms, then 0.4); large ones: phases inside and between nodes overlap"),
+    ("ml-engineering", "", "", "cost of a small message grows with its size (protocols), here it is constant"),
+    ("nccl-tests", "", "1x2", "a pair of A100 reached 157 to 192 GB/s where the catalog has 245, the middle for eight"),
+    ("nccl-tests", "", "", "the wire carried 22.9 GB/s of its 25 where the catalog has 21.5; messages of some MB were quicker still"),
+    ("MLPerf", "", "", "51 images per GPU compute less efficiently than the 408 of the one-node run whose rate is given"),
+    ("DeepLearningExamples", "accumulated", "single-node on DGX-2 32GB] seq 128", "the one-GPU row it is given (dle-0359, 35.32) repeats a figure of another table"),
+    ("DeepLearningExamples", "accumulated", "", "scaling over 128 and more GPUs loses 5 to 25 % beyond the wires (jitter, Horovod's cycle)"),
     ("DeepLearningExamples", "", "BERT", "fine-tuning script: one all-reduce after backward, clipping by a global norm"),
     ("DeepLearningExamples", "", "", "jitter and input pipeline of eight processes"),
     ("Tensorpack", "", "", "jitter and input pipeline; NCCL 1"),
@@ -88,7 +105,7 @@ def rankings(entries: Iterable[Entry]) -> list[dict[str, Any]]:
             groups.setdefault(entry.case.group, []).append(entry)
     found: dict[tuple[str, str], list[float]] = {}
     for rows in groups.values():
-        if len({e.case.label for e in rows if e.case}) > 1:
+        if len({e.case.choice or e.case.label for e in rows if e.case}) > 1:
             chosen = min(rows, key=lambda e: e.predicted or 0.0)
             best = min(rows, key=lambda e: e.case.measured if e.case else 0.0)
             assert chosen.case is not None and best.case is not None
@@ -123,11 +140,20 @@ def worst(entries: Iterable[Entry], each: int = 2) -> list[dict[str, Any]]:
 def mechanism(entry: Entry) -> str:
     """Return what we suspect behind a miss."""
     assert entry.case is not None
-    text = f"{entry.record.system} {entry.record.model}"
+    text = f"{entry.record.system} {entry.record.model} {entry.record.nodes}x{entry.record.gpus}"
     for family, label, words, why in MECHANISMS:
         if entry.family.startswith(family) and label in entry.case.label and words in text:
             return why
     return "not looked into"
+
+
+def refused(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return the cases that the simulator refused to predict."""
+    return [
+        {"id": e.record.id, "family": e.family, "strategy": e.case.label, "reason": e.refused}
+        for e in entries
+        if e.refused and e.case is not None
+    ]
 
 
 def waiting(entries: Iterable[Entry]) -> list[tuple[str, str, int]]:

@@ -5,22 +5,33 @@ from __future__ import annotations
 from ..cases import Entry
 from ..records import Record
 from . import (
+    big_science,
     chainermn,
+    collectives,
     ddl_benchmarks,
     deep_learning_examples,
     dlperf,
+    dlperf_gpt,
     horovod,
     lambda_labs,
     listed,
+    llm_foundry,
+    megatron_bridge,
+    megatron_lm,
+    mlperf,
     shi,
     tensorflow,
     tensorpack,
     theano_mpi,
+    torchgpipe,
+    vtrain,
 )
 
 #: in this order; `listed` takes what no other claims
 FAMILIES = (
-    ddl_benchmarks, tensorflow, deep_learning_examples, lambda_labs, dlperf, horovod, tensorpack, theano_mpi, shi, chainermn, listed,
+    ddl_benchmarks, tensorflow, deep_learning_examples, lambda_labs, dlperf, horovod, tensorpack, theano_mpi, shi, chainermn,
+    vtrain, llm_foundry, big_science, megatron_bridge, megatron_lm, dlperf_gpt,
+    mlperf, collectives, torchgpipe, listed,
 )  # fmt: skip
 
 

@@ -7,12 +7,14 @@ import re
 from ..cases import Entry
 from ..data_parallel import Table, Way, whole_batch
 from ..data_parallel import entries as of_table
+from ..models import TARGET, described, transformer_xl
 from ..records import Record
 
 WAYS = (("data-parallel NCCL", Way("all-reduce in buckets, overlapped", {"name": "all-reduce", "fusion": "25 MB"})),)
 MODELS = (
     ("ResNet-50", {"name": "resnet50"}), ("BERT-base SQuAD", {"name": "bert-base", "sequence_length": 384}),
     ("BERT-large SQuAD", {"name": "bert-large", "sequence_length": 384}),
+    ("Transformer-XL base", transformer_xl("base")), ("Transformer-XL large", transformer_xl("large")), ("SSD300", described("ssd300-resnet50")),
 )  # fmt: skip
 GPUS = (
     ("A100 80GB PCIe", "a100-pcie-80gb"), ("A100 40GB PCIe", "a100-pcie-40gb"), ("A100 80GB SXM4", "a100-sxm-80gb"),
@@ -39,7 +41,11 @@ def batch(record: Record) -> int | None:
     return None if whole is None or whole % (record.gpus or 1) else whole // (record.gpus or 1)
 
 
-TABLE = Table("Lambda", WAYS, MODELS, GPUS, cluster, same, batch)
+def tokens(record: Record) -> int | None:
+    return TARGET[record.model.split()[-1]] if record.model.startswith("Transformer-XL") else None
+
+
+TABLE = Table("Lambda", WAYS, MODELS, GPUS, cluster, same, batch, tokens=tokens)
 
 
 def claims(record: Record) -> bool:

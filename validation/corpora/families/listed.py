@@ -9,12 +9,9 @@ ATC17 = "held by `poseidon-sim reproduce poseidon`"
 #: (prefixes of the id, text in the strategy, state, reason); the first that fits counts
 REASONS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("P", "psd-"), "", "elsewhere", ATC17),
-    (("vtr-", "vtrs-", "bsc-", "meg-", "mbr-"), "", "waiting", "3d-parallel"),
-    (("msc-",), "", "waiting", "3d-parallel"),
-    (("tgp-", "B-FLLM"), "", "waiting", "pipeline"),
+    (("B-FLLM",), "", "waiting", "pipeline over unlike links: counts and links not stated"),
     (("S3-",), "", "waiting", "pipeline with data parallelism and offload (AxoNN)"),
-    (("llmf-",), "", "waiting", "sharded state (FSDP)"),
-    (("dsz-", "S10-"), "", "waiting", "sharded state (ZeRO)"),
+    (("S10-",), "", "waiting", "uneven micro-batches on unlike GPUs; counts and links not found"),
     (("S6-",), "", "waiting", "sharded state (FSDP) and asynchronous parameter server; sizes not stated"),
     (("psg-",), "PowerSGD", "waiting", "low-rank compression (PowerSGD)"),
     (("psg-",), "", "waiting", "model: ResNet-18 and LSTM of PowerSGD"),
@@ -27,9 +24,7 @@ REASONS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("S4-",), "", "waiting", "FPGA pipeline (FPDeep)"),
     (("S9-",), "", "elsewhere", "parameter counts, held by the tests of the models"),
     (("B-DDM", "B-TPA"), "", "other", "no training step is stated"),
-    (("mlp-",), "", "other", "time to accuracy (MLPerf)"),
     (("mamf-",), "", "other", "matrix products of one GPU"),
-    (("mlen-", "nct-"), "", "other", "microbenchmark of a collective"),
 )
 NAMES = {
     "P": "ATC'17", "psd": "ATC'17", "vtr": "vTrain", "vtrs": "vTrain", "bsc": "BigScience", "meg": "Megatron-LM", "mbr": "Megatron-Bridge",
