@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
+    from poseidon_sim.strategy.frnn import Frnn as Frnn
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.megatron import Megatron as Megatron
@@ -91,6 +92,7 @@ _PUBLIC = {
     "BackupWorkers": "strategy.backup_workers",
     "BytePs": "strategy.byteps",
     "Fsdp": "strategy.fsdp",
+    "Frnn": "strategy.frnn",
     "Horovod": "strategy.horovod",
     "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",

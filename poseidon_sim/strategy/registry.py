@@ -26,6 +26,7 @@ _OURS = {
     "fsdp": "fsdp:Fsdp",
     "local-sgd": "local_sgd:LocalSgd",
     "easgd": "easgd:Easgd",
+    "frnn": "frnn:Frnn",
     "sync-easgd": "sync_easgd:SyncEasgd",
     "megatron": "megatron:Megatron",
     "multi-stream": "multi_stream:MultiStream",

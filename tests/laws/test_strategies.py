@@ -49,6 +49,7 @@ VARIANTS = [
     ps.BackupWorkers(backups=0),
     ps.Easgd(order="first-come", exchange_steps=3, overlap=True),
     ps.Easgd(order="hogwild"),
+    ps.Frnn(algorithm="ring", half=True),
     ps.Easgd(message="per-layer"),
     ps.SyncEasgd(version=1),
     ps.SyncEasgd(version=2),
