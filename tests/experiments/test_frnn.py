@@ -33,7 +33,7 @@ def test_the_curve_of_the_full_set_is_predicted_within_ten_per_cent(table: Table
 
 def test_the_small_sets_are_predicted_within_a_fifth(table: Table) -> None:
     found = errors(table, "B-FRNN-small", "B-FRNN-medium", "B-FRNN-large")
-    assert len(found) == 14 and found[-1] < 0.20 and found[len(found) // 2] < 0.06
+    assert len(found) == 14 and found[-1] < 0.20 and found[len(found) // 2] < 0.08
 
 
 def test_the_small_set_stops_gaining_where_the_published_one_does(table: Table) -> None:
