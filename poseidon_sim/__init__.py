@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from poseidon_sim.simulation import simulate as simulate
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
+    from poseidon_sim.strategy.asc_wfbp import AscWfbp as AscWfbp
     from poseidon_sim.strategy.backup_workers import BackupWorkers as BackupWorkers
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
-    from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.frnn import Frnn as Frnn
+    from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.megatron import Megatron as Megatron
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.registry import strategy_class as strategy_class
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
     from poseidon_sim.strategy.sync_easgd import SyncEasgd as SyncEasgd
+    from poseidon_sim.strategy.top_k import TopK as TopK
     from poseidon_sim.workload.layer import Layer as Layer
     from poseidon_sim.workload.layer import Workload as Workload
     from poseidon_sim.workload.load import list_models as list_models
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Adam": "strategy.adam",
     "AllReduce": "strategy.all_reduce",
+    "AscWfbp": "strategy.asc_wfbp",
     "CheckError": "errors",
     "Cluster": "cluster",
     "Gpu": "cluster",
@@ -114,6 +117,7 @@ _PUBLIC = {
     "Strategy": "strategy.base",
     "SufficientFactorBroadcast": "strategy.sufficient_factor",
     "SyncEasgd": "strategy.sync_easgd",
+    "TopK": "strategy.top_k",
     "UnitError": "errors",
     "UnknownNameError": "errors",
     "UnreadableFileError": "errors",

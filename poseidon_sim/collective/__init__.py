@@ -40,6 +40,7 @@ __all__ = [
     "Reduce",
     "ReduceScatter",
     "Round",
+    "Tree",
     "collective_algorithm",
     "list_collectives",
 ]

@@ -28,6 +28,8 @@ _OURS = {
     "easgd": "easgd:Easgd",
     "frnn": "frnn:Frnn",
     "sync-easgd": "sync_easgd:SyncEasgd",
+    "top-k": "top_k:TopK",
+    "asc-wfbp": "asc_wfbp:AscWfbp",
     "megatron": "megatron:Megatron",
     "multi-stream": "multi_stream:MultiStream",
 }
