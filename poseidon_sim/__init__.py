@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
     from poseidon_sim.strategy.byteps import BytePs as BytePs
     from poseidon_sim.strategy.ddp import Ddp as Ddp
+    from poseidon_sim.strategy.decentralized_diffusion import DecentralizedDiffusion as DecentralizedDiffusion
     from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.frnn import Frnn as Frnn
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
     from poseidon_sim.strategy.sync_easgd import SyncEasgd as SyncEasgd
     from poseidon_sim.strategy.top_k import TopK as TopK
+    from poseidon_sim.strategy.tpa_scd import TpaScd as TpaScd
     from poseidon_sim.workload.layer import Layer as Layer
     from poseidon_sim.workload.layer import Workload as Workload
     from poseidon_sim.workload.load import list_models as list_models
@@ -99,6 +101,7 @@ _PUBLIC = {
     "Horovod": "strategy.horovod",
     "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
+    "DecentralizedDiffusion": "strategy.decentralized_diffusion",
     "Ddp": "strategy.ddp",
     "Easgd": "strategy.easgd",
     "FireCaffe": "strategy.fire_caffe",
@@ -118,6 +121,7 @@ _PUBLIC = {
     "SufficientFactorBroadcast": "strategy.sufficient_factor",
     "SyncEasgd": "strategy.sync_easgd",
     "TopK": "strategy.top_k",
+    "TpaScd": "strategy.tpa_scd",
     "UnitError": "errors",
     "UnknownNameError": "errors",
     "UnreadableFileError": "errors",

@@ -30,6 +30,8 @@ _OURS = {
     "sync-easgd": "sync_easgd:SyncEasgd",
     "top-k": "top_k:TopK",
     "asc-wfbp": "asc_wfbp:AscWfbp",
+    "decentralized-diffusion": "decentralized_diffusion:DecentralizedDiffusion",
+    "tpa-scd": "tpa_scd:TpaScd",
     "megatron": "megatron:Megatron",
     "multi-stream": "multi_stream:MultiStream",
 }

@@ -52,6 +52,7 @@ VARIANTS = [
     ps.Frnn(algorithm="ring", half=True),
     ps.Easgd(message="per-layer"),
     ps.SyncEasgd(version=1),
+    ps.TpaScd(local_epochs=2),
     ps.TopK(aggregation="tree", density=0.01, staging="host"),
     ps.AscWfbp(startup_time=1e-3, byte_time=1e-9, at_once=3, stream_share=0.5),
     ps.SyncEasgd(version=2),
