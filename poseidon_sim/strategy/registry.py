@@ -14,6 +14,7 @@ _OURS = {
     "sufficient-factor-broadcast": "sufficient_factor:SufficientFactorBroadcast",
     "poseidon": "poseidon:Poseidon",
     "adam": "adam:Adam",
+    "axonn": "axonn:Axonn",
     "one-bit": "one_bit:OneBit",
     "all-reduce": "all_reduce:AllReduce",
     "mg-wfbp": "merged_gradient:MergedGradient",
