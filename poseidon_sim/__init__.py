@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
     from poseidon_sim.strategy.byteps import BytePs as BytePs
     from poseidon_sim.strategy.ddp import Ddp as Ddp
+    from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.horovod import Horovod as Horovod
