@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
     from poseidon_sim.strategy.byteps import BytePs as BytePs
     from poseidon_sim.strategy.ddp import Ddp as Ddp
+    from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
     from poseidon_sim.strategy.horovod import Horovod as Horovod
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.megatron import Megatron as Megatron
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
+    from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -76,8 +78,6 @@ if TYPE_CHECKING:
 
 #: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
 _PUBLIC = {
-    "Adam": "strategy.adam",
-    "AllReduce": "strategy.all_reduce",
     "CheckError": "errors",
     "Cluster": "cluster",
     "Gpu": "cluster",
@@ -86,28 +86,13 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
-    "Axonn": "strategy.axonn",
-    "BackupWorkers": "strategy.backup_workers",
-    "BytePs": "strategy.byteps",
-    "Fsdp": "strategy.fsdp",
-    "Horovod": "strategy.horovod",
-    "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
-    "Ddp": "strategy.ddp",
-    "FireCaffe": "strategy.fire_caffe",
-    "LocalSgd": "strategy.local_sgd",
-    "Megatron": "strategy.megatron",
-    "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",
-    "OneBit": "strategy.one_bit",
-    "ParameterServer": "strategy.parameter_server",
-    "Poseidon": "strategy.poseidon",
     "PoseidonSimError": "errors",
     "Run": "simulation",
     "Scenario": "scenario",
     "Strategy": "strategy.base",
-    "SufficientFactorBroadcast": "strategy.sufficient_factor",
     "UnitError": "errors",
     "UnknownNameError": "errors",
     "UnreadableFileError": "errors",
@@ -140,12 +125,16 @@ __all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
-    value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    if name in _PUBLIC:
+        value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    else:  # strategies: every class that the registry finds
+        value = import_module("poseidon_sim.strategy.registry").class_called(name) if name[:1].isupper() else None
+        if value is None:
+            raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    strategies = import_module("poseidon_sim.strategy.registry").class_names()
+    return [*__all__, *strategies]

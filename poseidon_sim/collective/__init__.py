@@ -6,7 +6,7 @@ from poseidon_sim.collective.halving_doubling import HalvingDoubling
 from poseidon_sim.collective.hierarchical import Hierarchical
 from poseidon_sim.collective.inside import NodeAllGather, NodeReduceScatter
 from poseidon_sim.collective.messages import Message, Round
-from poseidon_sim.collective.primitives import AllGather, AllToAll, Broadcast, ReduceScatter
+from poseidon_sim.collective.primitives import AllGather, AllToAll, Broadcast, Reduce, ReduceScatter
 from poseidon_sim.collective.ring import Ring
 from poseidon_sim.collective.tree import Tree
 from poseidon_sim.collective.two_dimensional import TwoDimensional
@@ -37,6 +37,7 @@ __all__ = [
     "Message",
     "NodeAllGather",
     "NodeReduceScatter",
+    "Reduce",
     "ReduceScatter",
     "Round",
     "collective_algorithm",

@@ -37,7 +37,7 @@ class PlanLayer:
 @lru_cache(maxsize=64)
 def plan_layers(workload: Workload) -> tuple[PlanLayer, ...]:
     """Return the layers with parameters in forward order."""
-    rows = [workload.layers[i] for i in _owners(workload)]
+    rows = [workload.layers[i] for i in layer_owners(workload)]
     return tuple(
         PlanLayer(index, x.name, x, x.gradient_bytes(workload.element_bytes), x.tensor_bytes(workload.element_bytes))
         for index, x in enumerate(rows)
@@ -59,14 +59,14 @@ def pass_times(workload: Workload, workers: Sequence[NodeClass], batch_size: int
 def _class_times(workload: Workload, gpu: object, batch_size: int) -> npt.NDArray[np.float64]:
     """Return (1 + 2 L,) seconds on a GPU without slowdown."""
     times = layer_times(workload, gpu, batch_size)  # type: ignore[arg-type]
-    first = np.array(_owners(workload))
+    first = np.array(layer_owners(workload))
     first[0] = 0
     per_layer = np.add.reduceat(times, first, axis=0)  # (L, 2)
     return np.concatenate([[times[:, 0].sum()], per_layer.ravel()])
 
 
 @lru_cache(maxsize=64)
-def _owners(workload: Workload) -> tuple[int, ...]:
+def layer_owners(workload: Workload) -> tuple[int, ...]:
     """Return the indices of the layers with parameters."""
     owners = tuple(i for i, each in enumerate(workload.layers) if each.gradient_bytes(workload.element_bytes) > 0)
     if not owners:

@@ -12,20 +12,13 @@ import numpy as np
 from poseidon_sim.cluster import Cluster, Fabric, Layout, Network, NodeClass
 from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.engine.program import Program
-from poseidon_sim.plan.flows import Flows, Uses, flow_table
+from poseidon_sim.plan.flows import Flows, Station, Uses, flow_table
 from poseidon_sim.plan.kernels import gemm_time
 from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers
 from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Recorder, TaskTable, lower
 from poseidon_sim.workload.layer import Workload
 
 __all__ = ["Phase", "Plan", "PlanLayer", "UnfoldableError"]
-
-
-class Station(NamedTuple):
-    """Where tasks of one kind run on some nodes: the columns of their blocks; `limited`: every node has a link for them."""
-
-    columns: dict[str, Any]
-    limited: bool
 
 
 class UnfoldableError(Exception):
