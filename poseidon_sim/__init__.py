@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from poseidon_sim.simulation import simulate as simulate
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
+    from poseidon_sim.strategy.axonn import Axonn as Axonn
     from poseidon_sim.strategy.backup_workers import BackupWorkers as BackupWorkers
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
