@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.registry import list_strategies as list_strategies
     from poseidon_sim.strategy.registry import strategy_class as strategy_class
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
+    from poseidon_sim.strategy.sync_easgd import SyncEasgd as SyncEasgd
     from poseidon_sim.workload.layer import Layer as Layer
     from poseidon_sim.workload.layer import Workload as Workload
     from poseidon_sim.workload.load import list_models as list_models

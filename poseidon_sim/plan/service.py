@@ -20,7 +20,6 @@ _LANES = {
     "copy_out": ("pcie_to_host", "switch_to_host", "host_copy", "host_memory"),
     "copy_in": ("pcie_to_gpu", "switch_to_gpu", "host_copy", "host_memory"),
 }
-_ORDERS = ("round-robin", "first-come", "at-once")
 
 
 def serve(
@@ -33,13 +32,12 @@ def serve(
     master : class of the node that serves, None for the host of the clients' own node.
     after : (S,) when each client asks.
     order : 'round-robin' (each waits for the one before it, the first for the last of the iteration before), 'first-come'
-        or 'at-once' (nobody waits for the master; transfers share its links).
+        or 'hogwild' (nobody waits for the master; transfers share its links).
 
     Returns
     -------
     (S,) handles: true when a client has its answer on the GPU.
     """
-    assert order in _ORDERS, order
     done = []
     for row, client in enumerate(clients.tolist()):
         asked = after[row : row + 1]
@@ -47,7 +45,7 @@ def serve(
             asked = _copies(plan, "copy_out", client, sizes, asked, _own_lanes(plan, "copy_out", client))
         if order == "round-robin":
             asked = plan.all_of(asked, plan.known.get(_TURN, plan.start[:1]))
-        queue = plan.recorder.queue(("master", client if order == "at-once" else -1))
+        queue = plan.recorder.queue(("master", client if order == "hogwild" else -1))
         answered = _served(plan, client, master, sizes, asked, queue)
         plan.known[_TURN] = answered
         if master is not None:

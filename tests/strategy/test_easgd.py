@@ -29,7 +29,7 @@ def service(weights: float, messages: int = 1, rate: float = BANDWIDTH, latency:
 def test_round_robin_takes_all_turns_or_one_workers_compute_and_turn(row: tuple[float, float, float], nodes: int) -> None:
     weights, forward, backward = row
     turn = service(weights)
-    found = step(network([weights], [forward], [backward]), cluster(nodes), ps.Easgd(method="round-robin"))
+    found = step(network([weights], [forward], [backward]), cluster(nodes), ps.Easgd(order="round-robin"))
     assert found == pytest.approx(max(forward + backward + turn, nodes * turn), rel=1e-9)
 
 
@@ -37,7 +37,7 @@ def test_round_robin_takes_all_turns_or_one_workers_compute_and_turn(row: tuple[
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_in_one_machine_the_host_serves_its_gpus_one_at_a_time(gpus: int) -> None:
     machine = ps.Cluster(nodes=1, gpus_per_node=gpus, pcie=1e9, peer_latency=1e-5)
-    found = step(network([2e6, 3e6], [1e-3] * 2, [1e-3] * 2), machine, ps.Easgd(method="round-robin"))
+    found = step(network([2e6, 3e6], [1e-3] * 2, [1e-3] * 2), machine, ps.Easgd(order="round-robin"))
     turn = service(5e6, rate=1e9, latency=1e-5)
     assert found == pytest.approx(max(4e-3 + turn, gpus * turn), rel=1e-12)
 
@@ -50,7 +50,7 @@ def test_a_message_per_layer_costs_a_latency_per_layer(nodes: int, rate: float |
     where = cluster(nodes, host=ps.Host(reduce_bandwidth=rate))
     summing = 6e5 / rate if rate else 0.0
     for message, count in (("single", 1), ("per-layer", 3)):
-        found = step(work, where, ps.Easgd(method="round-robin", message=message))
+        found = step(work, where, ps.Easgd(order="round-robin", message=message))
         assert found == pytest.approx(nodes * (service(6e5, count) + summing), rel=1e-9)
 
 
@@ -81,7 +81,7 @@ def test_first_come_first_served_is_the_queue_played_by_hand(
     weights, forward, backward = row
     where = cluster(nodes, groups=(ps.NodeGroup(1, slowdown=slowdown),))
     computes = [(forward + backward) * (slowdown if i == 0 else 1.0) for i in range(nodes)]
-    strategy = ps.Easgd(method="first-come", overlap=overlap)
+    strategy = ps.Easgd(order="first-come", overlap=overlap)
     ends = first_come(computes, service(weights), sum(strategy.num_iterations()), overlap)
     rate = sum(4 / (last - first) for last, first in zip(ends[7], ends[3], strict=True))
     found = step(network([weights], [forward], [backward]), where, strategy)
@@ -90,7 +90,7 @@ def test_first_come_first_served_is_the_queue_played_by_hand(
 
 def test_a_straggler_holds_up_round_robin_and_not_first_come() -> None:
     work, where = network([4e4], [1e-3], [2e-3]), cluster(4, groups=(ps.NodeGroup(1, slowdown=10.0),))
-    in_order, first = (step(work, where, ps.Easgd(method=m)) for m in ("round-robin", "first-come"))
+    in_order, first = (step(work, where, ps.Easgd(order=m)) for m in ("round-robin", "first-come"))
     assert in_order == pytest.approx(30e-3 + service(4e4), rel=1e-9)
     assert first < in_order / 2
 
@@ -98,12 +98,12 @@ def test_a_straggler_holds_up_round_robin_and_not_first_come() -> None:
 # Without a lock all P transfers share the master's port: each way P W / B, and nobody is served before another.
 @pytest.mark.parametrize("nodes", [2, 3, 6])
 def test_hogwild_shares_the_masters_port(nodes: int) -> None:
-    found = step(network([1e6], [2e-3], [3e-3]), cluster(nodes), ps.Easgd(method="hogwild"))
+    found = step(network([1e6], [2e-3], [3e-3]), cluster(nodes), ps.Easgd(order="hogwild"))
     assert found == pytest.approx(5e-3 + 2 * (LATENCY + nodes * 1e6 / BANDWIDTH), rel=1e-9)
 
 
 # The tree has ceil(log2 P) hops of the packed weights up and as many down. 1 || 2: the broadcast runs beside compute; the sum
-# follows, but in sync-3, where it is of the old weights, beside compute too. sync-1 adds a copy each way between host and GPU.
+# follows, but in version 3, where it is of the old weights, beside compute too. version 1 adds a copy each way between host and GPU.
 @settings(max_examples=25, deadline=None)
 @given(row=sizes_and_times, nodes=st.integers(2, 20), pcie=st.sampled_from([None, 5e8]))
 def test_sync_easgd_hides_what_its_number_says(row: tuple[float, float, float], nodes: int, pcie: float | None) -> None:
@@ -111,12 +111,12 @@ def test_sync_easgd_hides_what_its_number_says(row: tuple[float, float, float], 
     hops = math.ceil(math.log2(nodes)) * (LATENCY + weights / BANDWIDTH)
     copy, compute = weights / pcie if pcie else 0.0, forward + backward
     expected = {
-        "sync-1": max(compute, copy + hops) + hops + copy,
-        "sync-2": max(compute, hops) + hops,
-        "sync-3": max(compute, 2 * hops),
+        1: max(compute, copy + hops) + hops + copy,
+        2: max(compute, hops) + hops,
+        3: max(compute, 2 * hops),
     }
-    for method, seconds in expected.items():
-        found = step(network([weights], [forward], [backward]), cluster(nodes, pcie=pcie), ps.Easgd(method=method))
+    for version, seconds in expected.items():
+        found = step(network([weights], [forward], [backward]), cluster(nodes, pcie=pcie), ps.SyncEasgd(version=version))
         assert found == pytest.approx(seconds, rel=1e-9)
 
 
@@ -125,10 +125,5 @@ def test_sync_easgd_hides_what_its_number_says(row: tuple[float, float, float], 
 def test_exchange_steps_dilute_the_exchange(every: int) -> None:
     work, compute = network([1e6], [2e-3], [3e-3]), 5e-3
     hops = 2 * (LATENCY + 1e6 / BANDWIDTH)
-    found = step(work, cluster(4), ps.Easgd(method="sync-2", exchange_steps=every))
+    found = step(work, cluster(4), ps.SyncEasgd(version=2, exchange_steps=every))
     assert found == pytest.approx(((every - 1) * compute + max(compute, hops) + hops) / every, rel=1e-9)
-
-
-def test_overlap_is_refused_where_the_method_has_a_rule_of_its_own() -> None:
-    with pytest.raises(ps.InputError, match="overlap"):
-        ps.simulate(network([1e6], [2e-3], [3e-3]), cluster(4), ps.Easgd(overlap=True), batch_size=1)
