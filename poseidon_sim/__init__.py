@@ -49,7 +49,11 @@ if TYPE_CHECKING:
     from poseidon_sim.simulation import simulate as simulate
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
+<<<<<<< HEAD
     from poseidon_sim.strategy.asc_wfbp import AscWfbp as AscWfbp
+=======
+    from poseidon_sim.strategy.axonn import Axonn as Axonn
+>>>>>>> main
     from poseidon_sim.strategy.backup_workers import BackupWorkers as BackupWorkers
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
@@ -83,9 +87,12 @@ if TYPE_CHECKING:
 
 #: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
 _PUBLIC = {
+<<<<<<< HEAD
     "Adam": "strategy.adam",
     "AllReduce": "strategy.all_reduce",
     "AscWfbp": "strategy.asc_wfbp",
+=======
+>>>>>>> main
     "CheckError": "errors",
     "Cluster": "cluster",
     "Gpu": "cluster",
@@ -94,6 +101,7 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
+<<<<<<< HEAD
     "BackupWorkers": "strategy.backup_workers",
     "BytePs": "strategy.byteps",
     "Fsdp": "strategy.fsdp",
@@ -109,19 +117,22 @@ _PUBLIC = {
     "Megatron": "strategy.megatron",
     "MergedGradient": "strategy.merged_gradient",
     "MultiStream": "strategy.multi_stream",
+=======
+    "calibrate": "calibration",
+>>>>>>> main
     "Network": "cluster",
     "NodeGroup": "cluster",
-    "OneBit": "strategy.one_bit",
-    "ParameterServer": "strategy.parameter_server",
-    "Poseidon": "strategy.poseidon",
     "PoseidonSimError": "errors",
     "Run": "simulation",
     "Scenario": "scenario",
     "Strategy": "strategy.base",
+<<<<<<< HEAD
     "SufficientFactorBroadcast": "strategy.sufficient_factor",
     "SyncEasgd": "strategy.sync_easgd",
     "TopK": "strategy.top_k",
     "TpaScd": "strategy.tpa_scd",
+=======
+>>>>>>> main
     "UnitError": "errors",
     "UnknownNameError": "errors",
     "UnreadableFileError": "errors",
@@ -154,12 +165,16 @@ __all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
-    value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    if name in _PUBLIC:
+        value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    else:  # strategies: every class that the registry finds
+        value = import_module("poseidon_sim.strategy.registry").class_called(name) if name[:1].isupper() else None
+        if value is None:
+            raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    strategies = import_module("poseidon_sim.strategy.registry").class_names()
+    return [*__all__, *strategies]

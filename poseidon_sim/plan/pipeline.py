@@ -54,6 +54,11 @@ class Placement:
         return max(1, min(self.gpus, self.per_node) // self.tensor)
 
     @property
+    def gpus_inside(self) -> int:
+        """GPUs of one device within a node."""
+        return min(self.gpus, self.per_node)
+
+    @property
     def groups_per_node(self) -> int:
         """Rings of replicas that leave a node: one for each tensor-parallel rank there."""
         return min(self.tensor, self.per_node)
@@ -88,6 +93,45 @@ class Placement:
         return list(dict.fromkeys(lines))
 
 
+class StagesSideBySide(Placement):
+    """The other order: a pipeline's devices, one GPU each, stand next to one another; the next pipeline follows."""
+
+    @property
+    def slots(self) -> int:
+        return min(self.devices, self.per_node)
+
+    @property
+    def span(self) -> int:
+        """Nodes of one pipeline."""
+        return self.devices // self.slots
+
+    @property
+    def nodes(self) -> int:
+        return self.gpus // self.replicas_inside
+
+    @property
+    def replicas_inside(self) -> int:
+        return self.per_node // self.slots
+
+    @property
+    def gpus_inside(self) -> int:
+        return self.replicas_inside
+
+    def node_of(self, device: int, position: int = 0) -> int:
+        return position * self.span + device // self.slots
+
+    def layout(self, cluster: Cluster) -> Layout:
+        plain = not cluster.groups and not cluster.jitter and not (cluster.network and cluster.network.oversubscription > 1)
+        roles = {n: ("stage", n % self.span) if plain else ("node", n) for n in range(cluster.nodes)}
+        return Layout(roles=roles, slots=self.slots)
+
+    def lines(self, plan: Plan) -> list[tuple[int, ...]]:
+        """Return a line for every pipeline whose nodes have classes named for them; equal nodes have only the first one."""
+        row = {(c.first_node, c.slot): w for w, c in enumerate(plan.classes[int(each)] for each in plan.workers)}
+        places = [[(self.node_of(d, at), d % self.slots) for d in range(self.devices)] for at in range(self.nodes)]
+        return [tuple(row[place] for place in each) for each in places if all(place in row for place in each)]
+
+
 def inside_uses(plan: Plan, worker: int) -> list[tuple[int, float]]:
     """Return what a byte that a GPU sends to another of its node loads."""
     c = int(plan.workers[worker])
@@ -102,7 +146,7 @@ def message_uses(plan: Plan, place: Placement, sender: int, receiver: int, leave
     """Return what a byte that each GPU of a device sends to its partner on the next device loads, on one node."""
     if not leaves:
         return inside_uses(plan, sender)
-    a, b, gpus = int(plan.workers[sender]), int(plan.workers[receiver]), float(min(place.gpus, place.per_node))
+    a, b, gpus = int(plan.workers[sender]), int(plan.workers[receiver]), float(place.gpus_inside)
     found = [("nic_out", a, gpus), ("pcie_to_host", a, 1.0), ("nic_in", b, gpus), ("pcie_to_gpu", b, 1.0)]
     return [(plan.links.link(kind, c), x) for kind, c, x in found if plan.links.link(kind, c) >= 0]
 

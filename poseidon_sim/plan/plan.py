@@ -228,21 +228,21 @@ class Plan:
 
     # -- moving bytes inside a node ----------------------------------------------------------------------------
 
-    def copy_to_host(self, num_bytes: float, after: Handles, layer: PlanLayer | None = None) -> Handles:
+    def copy_to_host(self, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Copy `num_bytes` from each GPU to its host; free when the cluster states no PCIe rate."""
         return self._copy("copy_out", "pcie_to_host", "switch_to_host", num_bytes, after, layer)
 
-    def copy_to_gpu(self, num_bytes: float, after: Handles, layer: PlanLayer | None = None) -> Handles:
+    def copy_to_gpu(self, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Copy `num_bytes` from the host to each of its GPUs."""
         return self._copy("copy_in", "pcie_to_gpu", "switch_to_gpu", num_bytes, after, layer)
 
     def _copy(
-        self, kind: str, lane: str, switch: str, num_bytes: float, after: Handles, layer: PlanLayer | None
+        self, kind: str, lane: str, switch: str, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None
     ) -> Handles:
-        gpus = self.gpus_per_node
+        gpus = self.classes[int(self.workers[0])].gpus
         all_gpus = (switch, float(-(-gpus // 2))), ("host_copy", float(gpus)), ("host_memory", float(gpus))
         station = self._station(kind, self.workers, (lane, 1.0), *all_gpus)
-        if num_bytes <= 0 or not station.limited:
+        if not np.any(num_bytes) or not station.limited:
             return self.all_of(after)
         label = "copy to host" if kind == "copy_out" else "copy to GPU"
         return self._record(kind, label, len(self.workers), after, layer, num_bytes, **station.columns)

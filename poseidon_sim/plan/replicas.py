@@ -46,7 +46,7 @@ def sum_gradients(
         for key, size in sizes.items():
             if place.replicas > 1 and size:
                 phase = group_phase(plan, place, workers, place.replicas, size, passes, within=False)
-                ends.append(_record_group(plan, phase, rows[key], "gradients", device, int(plan.workers[workers[0]])))
+                ends.append(record_group(plan, phase, rows[key], "gradients", device, int(plan.workers[workers[0]])))
         ready[workers] = plan.all_of(np.unique(np.concatenate(ends)).reshape(1, -1))[0]
     return ready
 
@@ -69,11 +69,11 @@ def update_parameters(
         for device, workers in enumerate(devices):
             size = ELEMENT_BYTES[plan.workload.precision] * held[workers[0]]
             phase = group_phase(plan, place, workers, place.replicas, size, 1.0, within=False)
-            ready[workers] = _record_group(plan, phase, ready[workers], "parameters", device, int(plan.workers[workers[0]]))
+            ready[workers] = record_group(plan, phase, ready[workers], "parameters", device, int(plan.workers[workers[0]]))
     return plan.everyone(ready)
 
 
-def _record_group(plan: Plan, phase: Phase, ready: Handles, label: str, channel: object, node: int) -> Handles:
+def record_group(plan: Plan, phase: Phase, ready: Handles, label: str, channel: object, node: int) -> Handles:
     """Record a collective of some workers, in order on a channel of theirs; return its handle."""
     after, uses = np.unique(ready), np.array(phase.uses, dtype=np.float64).reshape(-1, 2)
     return plan.recorder.add(Block(

@@ -92,8 +92,7 @@ class Megatron(Strategy):
         if micro < 1 or batch % micro:
             raise InputError(
                 f"{job.global_batch_size:g} samples over {replicas} replicas are {batch:g} each, no multiple of "
-                f"micro_batch_size={micro}; "
-                "change global_batch_size or micro_batch_size"
+                f"micro_batch_size={micro}; change global_batch_size or micro_batch_size"
             )
         return micro, int(batch) // micro
 

@@ -66,12 +66,15 @@ VARIANTS = [
     ps.Fsdp(shard="none", unit="all"),
     ps.Fsdp(reshard=False, prefetch=False, recompute="full"),
     ps.Megatron(zero=1, overlap=True),
+    ps.Axonn(bucket_parameters=10_000, chunk=2),
 ]
 PIPELINES = [
     ps.Megatron(pipeline=2),
     ps.Megatron(pipeline=2, zero=1, overlap=True),
     ps.Megatron(pipeline=2, schedule="gpipe", blocking=False),
     ps.Megatron(pipeline=2, schedule="message-driven", blocking=False),
+    ps.Axonn(pipeline=2, bucket_parameters=10_000, chunk=3),
+    ps.Axonn(pipeline=2, offload=False),
 ]
 
 
