@@ -49,11 +49,8 @@ if TYPE_CHECKING:
     from poseidon_sim.simulation import simulate as simulate
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
-<<<<<<< HEAD
     from poseidon_sim.strategy.asc_wfbp import AscWfbp as AscWfbp
-=======
     from poseidon_sim.strategy.axonn import Axonn as Axonn
->>>>>>> main
     from poseidon_sim.strategy.backup_workers import BackupWorkers as BackupWorkers
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
@@ -87,12 +84,6 @@ if TYPE_CHECKING:
 
 #: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
 _PUBLIC = {
-<<<<<<< HEAD
-    "Adam": "strategy.adam",
-    "AllReduce": "strategy.all_reduce",
-    "AscWfbp": "strategy.asc_wfbp",
-=======
->>>>>>> main
     "CheckError": "errors",
     "Cluster": "cluster",
     "Gpu": "cluster",
@@ -101,38 +92,13 @@ _PUBLIC = {
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
-<<<<<<< HEAD
-    "BackupWorkers": "strategy.backup_workers",
-    "BytePs": "strategy.byteps",
-    "Fsdp": "strategy.fsdp",
-    "Frnn": "strategy.frnn",
-    "Horovod": "strategy.horovod",
-    "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
-    "DecentralizedDiffusion": "strategy.decentralized_diffusion",
-    "Ddp": "strategy.ddp",
-    "Easgd": "strategy.easgd",
-    "FireCaffe": "strategy.fire_caffe",
-    "LocalSgd": "strategy.local_sgd",
-    "Megatron": "strategy.megatron",
-    "MergedGradient": "strategy.merged_gradient",
-    "MultiStream": "strategy.multi_stream",
-=======
-    "calibrate": "calibration",
->>>>>>> main
     "Network": "cluster",
     "NodeGroup": "cluster",
     "PoseidonSimError": "errors",
     "Run": "simulation",
     "Scenario": "scenario",
     "Strategy": "strategy.base",
-<<<<<<< HEAD
-    "SufficientFactorBroadcast": "strategy.sufficient_factor",
-    "SyncEasgd": "strategy.sync_easgd",
-    "TopK": "strategy.top_k",
-    "TpaScd": "strategy.tpa_scd",
-=======
->>>>>>> main
     "UnitError": "errors",
     "UnknownNameError": "errors",
     "UnreadableFileError": "errors",

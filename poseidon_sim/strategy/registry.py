@@ -15,32 +15,6 @@ from pathlib import Path
 from poseidon_sim.errors import unknown_name
 from poseidon_sim.strategy.base import Strategy
 
-_OURS = {
-    "parameter-server": "parameter_server:ParameterServer",
-    "sufficient-factor-broadcast": "sufficient_factor:SufficientFactorBroadcast",
-    "poseidon": "poseidon:Poseidon",
-    "adam": "adam:Adam",
-    "one-bit": "one_bit:OneBit",
-    "all-reduce": "all_reduce:AllReduce",
-    "mg-wfbp": "merged_gradient:MergedGradient",
-    "ddp": "ddp:Ddp",
-    "horovod": "horovod:Horovod",
-    "byteps": "byteps:BytePs",
-    "backup-workers": "backup_workers:BackupWorkers",
-    "byte-scheduler": "byte_scheduler:ByteScheduler",
-    "fire-caffe": "fire_caffe:FireCaffe",
-    "fsdp": "fsdp:Fsdp",
-    "local-sgd": "local_sgd:LocalSgd",
-    "easgd": "easgd:Easgd",
-    "frnn": "frnn:Frnn",
-    "sync-easgd": "sync_easgd:SyncEasgd",
-    "top-k": "top_k:TopK",
-    "asc-wfbp": "asc_wfbp:AscWfbp",
-    "decentralized-diffusion": "decentralized_diffusion:DecentralizedDiffusion",
-    "tpa-scd": "tpa_scd:TpaScd",
-    "megatron": "megatron:Megatron",
-    "multi-stream": "multi_stream:MultiStream",
-}
 _CLASS = re.compile(r'^class (\w+)\(|^    name: ClassVar\[str\] = "([^"]+)"', re.MULTILINE)
 
 
