@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
+    from poseidon_sim.strategy.poplar import Poplar as Poplar
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
     from poseidon_sim.strategy.poseidon import best_scheme as best_scheme
     from poseidon_sim.strategy.registry import list_strategies as list_strategies

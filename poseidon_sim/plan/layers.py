@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from poseidon_sim.cluster import NodeClass
+from poseidon_sim.cluster import Gpu, NodeClass
 from poseidon_sim.errors import InputError
 from poseidon_sim.plan.compute import layer_times
 from poseidon_sim.workload.layer import Layer, Workload
@@ -53,6 +53,22 @@ def pass_times(workload: Workload, workers: Sequence[NodeClass], batch_size: int
         _class_times(workload, c.gpu, c.batch_size or batch_size) * c.slowdown for c in workers
     ]
     return np.stack(columns, axis=1)
+
+
+def times_at(workload: Workload, workers: Sequence[NodeClass], samples: Sequence[int], usual: int) -> npt.NDArray[np.float64]:
+    """Return `pass_times` at so many samples per GPU of each worker class, 0 for none; times measured at `usual` grow evenly."""
+    columns = [_times_of(workload, c.gpu, b, usual) * c.slowdown for c, b in zip(workers, samples, strict=True)]
+    return np.stack(columns, axis=1)
+
+
+def batch_seconds(workload: Workload, gpu: Gpu | None, samples: int, usual: int) -> float:
+    """Return the seconds of forward and backward of `samples` on a GPU."""
+    return float(_times_of(workload, gpu, samples, usual)[1:].sum())
+
+
+def _times_of(workload: Workload, gpu: Gpu | None, samples: int, usual: int) -> npt.NDArray[np.float64]:
+    measured = all(layer.forward_time is not None for layer in workload.layers)
+    return _class_times(workload, gpu, samples or usual) * (samples / usual if measured or not samples else 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.engine.program import Program
 from poseidon_sim.plan.flows import Flows, Station, Uses, flow_table
 from poseidon_sim.plan.kernels import gemm_time
-from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers
-from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Recorder, TaskTable, lower
+from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers, times_at
+from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Phase, Recorder, TaskTable, lower
 from poseidon_sim.workload.layer import Workload
 
 __all__ = ["Phase", "Plan", "PlanLayer", "UnfoldableError"]
@@ -23,19 +23,6 @@ __all__ = ["Phase", "Plan", "PlanLayer", "UnfoldableError"]
 
 class UnfoldableError(Exception):
     """Messages cannot be folded: the nodes, or what they do in a collective, are not all alike."""
-
-
-class Phase(NamedTuple):
-    """One leg of a collective: `hops` messages after one another, `work` bytes each busiest rank moves, what it loads.
-
-    `uses` are (link, coefficient) for each byte of work; `latency` is the seconds of all hops together.
-    """
-
-    work: float
-    latency: float
-    uses: tuple[tuple[int, float], ...]
-    rate_cap: float = np.inf
-    name: str = ""
 
 
 class Plan:
@@ -160,6 +147,18 @@ class Plan:
             yield
         finally:
             self.priority = before
+
+    @contextmanager
+    def at_batches(self, samples: Sequence[int]) -> Iterator[None]:
+        """Record what is inside at so many samples per GPU of each worker class, 0 for none, whatever the job's batch is."""
+        self.reads |= {"batch", "rates"}
+        before = self.times, self.timed
+        times = times_at(self.workload, [self.classes[c] for c in self.workers], samples, self.own_batch_size)
+        self.times, self.timed = np.vstack([times, np.zeros(len(samples))]), []
+        try:
+            yield
+        finally:
+            self.times, self.timed = before
 
     def warn(self, text: str) -> None:
         """Add a warning for the reader of the result, once."""

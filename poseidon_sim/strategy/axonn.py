@@ -18,9 +18,9 @@ from poseidon_sim.cluster import Cluster, Layout
 from poseidon_sim.plan.pipeline import Placement, StagesSideBySide, group_phase, record_passes
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.plan.replicas import BESIDE_STATE, record_group
+from poseidon_sim.plan.replicas import BESIDE_STATE, record_group, sum_copies, traffic
 from poseidon_sim.plan.schedule import pipeline_schedule
-from poseidon_sim.plan.stages import Split, Stages, stages
+from poseidon_sim.plan.stages import Split, stages
 from poseidon_sim.plan.tensor_parallel import optimizer_time
 from poseidon_sim.strategy.base import Job, Strategy, require
 from poseidon_sim.strategy.megatron import Megatron
@@ -103,7 +103,7 @@ class Axonn(Strategy):
             for k, line in enumerate(lines):
                 w = line[device]
                 ready[w], held[w], gradients[w] = done[k, last], of[w].parameters[device], of[w].gradient_bytes[device].sum()
-        return plan.everyone(self._update(plan, place, lines, ready, held, gradients))
+        return plan.everyone(self._update(plan, place, lines, sum_copies(plan, place, of, lines, ready), held, gradients))
 
     def _update(
         self, plan: Plan, place: Placement, lines: list[tuple[int, ...]], ready: Handles, held: np.ndarray, gradients: np.ndarray
@@ -137,9 +137,6 @@ class Axonn(Strategy):
         return plan.copy_to_host(STATE_BYTES * parameters, plan.on_gpu("update", seconds, there, label="optimizer"))
 
     def network_bytes(self, job: Job) -> float:
-        """Activations and their gradients over every cut that leaves a node; a ring for every stage with replicas on several."""
-        place, (micro, count) = self.placement(job.cluster), self.passes(job)
-        of: Stages = stages(job.workload, job.cluster.gpu, micro, self.split)
-        cuts = sum(float(of.boundary_bytes[s]) for s in range(self.pipeline - 1) if place.crosses(s, s + 1))
-        rings = place.nodes * (place.replicas - 1) / place.replicas if place.nodes > 1 else 0.0
-        return 2 * count * place.replicas * cuts + 2 * rings * float(of.gradient_bytes.sum())
+        """What crosses between nodes: activations over cuts, a ring for every stage, copies of a tied tensor."""
+        micro, count = self.passes(job)
+        return traffic(self.placement(job.cluster), stages(job.workload, job.cluster.gpu, micro, self.split), count, 0.0)

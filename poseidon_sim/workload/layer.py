@@ -26,6 +26,8 @@ class Layer:
     inputs : names of the layers it reads from.
     block : which repeated block of the model it belongs to ('layer.3'), '' outside of any.
     saved_flops : factor by which a fast algorithm (Winograd) cuts the multiplications of this layer without tensor cores.
+    experts : experts the layer holds; every position uses some of them (its FLOP are those of the ones used).
+    tied : the layer whose first tensor it shares, '' if none.
     gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
     """
 
@@ -44,6 +46,8 @@ class Layer:
     saved_flops: float = 1.0
     inputs: tuple[str, ...] = ()
     block: str = ""
+    experts: int = 1
+    tied: str = ""
 
     @property
     def parameters(self) -> int:

@@ -67,6 +67,8 @@ VARIANTS = [
     ps.Fsdp(reshard=False, prefetch=False, recompute="full"),
     ps.Megatron(zero=1, overlap=True),
     ps.Axonn(bucket_parameters=10_000, chunk=2),
+    *(ps.Poplar(zero=zero, most=3) for zero in (0, 1, 2, 3)),
+    ps.Poplar(split="equal", most=2),
 ]
 PIPELINES = [
     ps.Megatron(pipeline=2),
