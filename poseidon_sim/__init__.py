@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from poseidon_sim.errors import UnknownNameError as UnknownNameError
     from poseidon_sim.errors import UnreadableFileError as UnreadableFileError
     from poseidon_sim.laws import check_strategy as check_strategy
+    from poseidon_sim.metrics.convergence import Convergence as Convergence
+    from poseidon_sim.metrics.convergence import fit_convergence as fit_convergence
+    from poseidon_sim.metrics.convergence import read_curve as read_curve
+    from poseidon_sim.metrics.convergence import time_to_accuracy as time_to_accuracy
     from poseidon_sim.plan.compute import layer_times as layer_times
     from poseidon_sim.planner import advise as advise
     from poseidon_sim.planner import compare as compare
@@ -87,6 +91,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "CheckError": "errors",
     "Cluster": "cluster",
+    "Convergence": "metrics.convergence",
     "Gpu": "cluster",
     "Host": "cluster",
     "InfeasibleError": "errors",
@@ -109,6 +114,7 @@ _PUBLIC = {
     "collective_algorithm": "collective",
     "check_strategy": "laws",
     "compare": "planner",
+    "fit_convergence": "metrics.convergence",
     "gpu": "cluster.catalog",
     "link": "cluster.catalog",
     "list_collectives": "collective",
@@ -121,11 +127,13 @@ _PUBLIC = {
     "load_scenario": "scenario",
     "record": "simulation",
     "profile_model": "calibration.profile",
+    "read_curve": "metrics.convergence",
     "read_measurements": "calibration",
     "simulate": "simulation",
     "strategy_class": "strategy.registry",
     "monte_carlo": "planner",
     "sweep": "planner",
+    "time_to_accuracy": "metrics.convergence",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]
