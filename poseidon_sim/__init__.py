@@ -53,8 +53,11 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
     from poseidon_sim.strategy.byteps import BytePs as BytePs
+    from poseidon_sim.strategy.chainermn import ChainerMn as ChainerMn
+    from poseidon_sim.strategy.ddl import Ddl as Ddl
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.gradientflow import GradientFlow as GradientFlow
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.registry import list_strategies as list_strategies
     from poseidon_sim.strategy.registry import strategy_class as strategy_class
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
+    from poseidon_sim.strategy.theano_mpi import TheanoMpi as TheanoMpi
     from poseidon_sim.workload.layer import Layer as Layer
     from poseidon_sim.workload.layer import Workload as Workload
     from poseidon_sim.workload.load import list_models as list_models
@@ -91,6 +95,10 @@ _PUBLIC = {
     "Ddp": "strategy.ddp",
     "FireCaffe": "strategy.fire_caffe",
     "LocalSgd": "strategy.local_sgd",
+    "ChainerMn": "strategy.chainermn",
+    "Ddl": "strategy.ddl",
+    "GradientFlow": "strategy.gradientflow",
+    "TheanoMpi": "strategy.theano_mpi",
     "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",

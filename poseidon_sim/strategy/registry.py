@@ -24,6 +24,10 @@ _OURS = {
     "byte-scheduler": "byte_scheduler:ByteScheduler",
     "fire-caffe": "fire_caffe:FireCaffe",
     "local-sgd": "local_sgd:LocalSgd",
+    "theano-mpi": "theano_mpi:TheanoMpi",
+    "chainermn": "chainermn:ChainerMn",
+    "ddl": "ddl:Ddl",
+    "gradientflow": "gradientflow:GradientFlow",
 }
 
 
