@@ -59,12 +59,15 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
     from poseidon_sim.strategy.byteps import BytePs as BytePs
+    from poseidon_sim.strategy.chainermn import ChainerMn as ChainerMn
+    from poseidon_sim.strategy.ddl import Ddl as Ddl
     from poseidon_sim.strategy.ddp import Ddp as Ddp
     from poseidon_sim.strategy.decentralized_diffusion import DecentralizedDiffusion as DecentralizedDiffusion
     from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.frnn import Frnn as Frnn
     from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
+    from poseidon_sim.strategy.gradientflow import GradientFlow as GradientFlow
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.megatron import Megatron as Megatron
@@ -80,6 +83,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.registry import strategy_class as strategy_class
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
     from poseidon_sim.strategy.sync_easgd import SyncEasgd as SyncEasgd
+    from poseidon_sim.strategy.theano_mpi import TheanoMpi as TheanoMpi
     from poseidon_sim.strategy.top_k import TopK as TopK
     from poseidon_sim.strategy.tpa_scd import TpaScd as TpaScd
     from poseidon_sim.workload.layer import Layer as Layer
