@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from poseidon_sim.errors import UnknownNameError as UnknownNameError
     from poseidon_sim.errors import UnreadableFileError as UnreadableFileError
     from poseidon_sim.laws import check_strategy as check_strategy
+    from poseidon_sim.metrics.convergence import Convergence as Convergence
+    from poseidon_sim.metrics.convergence import fit_convergence as fit_convergence
+    from poseidon_sim.metrics.convergence import read_curve as read_curve
+    from poseidon_sim.metrics.convergence import time_to_accuracy as time_to_accuracy
     from poseidon_sim.plan.compute import layer_times as layer_times
     from poseidon_sim.planner import advise as advise
     from poseidon_sim.planner import compare as compare
@@ -49,25 +53,39 @@ if TYPE_CHECKING:
     from poseidon_sim.simulation import simulate as simulate
     from poseidon_sim.strategy.adam import Adam as Adam
     from poseidon_sim.strategy.all_reduce import AllReduce as AllReduce
+    from poseidon_sim.strategy.asc_wfbp import AscWfbp as AscWfbp
+    from poseidon_sim.strategy.axonn import Axonn as Axonn
     from poseidon_sim.strategy.backup_workers import BackupWorkers as BackupWorkers
     from poseidon_sim.strategy.base import Strategy as Strategy
     from poseidon_sim.strategy.byte_scheduler import ByteScheduler as ByteScheduler
     from poseidon_sim.strategy.byteps import BytePs as BytePs
+    from poseidon_sim.strategy.chainermn import ChainerMn as ChainerMn
+    from poseidon_sim.strategy.ddl import Ddl as Ddl
     from poseidon_sim.strategy.ddp import Ddp as Ddp
+    from poseidon_sim.strategy.decentralized_diffusion import DecentralizedDiffusion as DecentralizedDiffusion
+    from poseidon_sim.strategy.easgd import Easgd as Easgd
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
+    from poseidon_sim.strategy.frnn import Frnn as Frnn
     from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
+    from poseidon_sim.strategy.gradientflow import GradientFlow as GradientFlow
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd
     from poseidon_sim.strategy.megatron import Megatron as Megatron
     from poseidon_sim.strategy.merged_gradient import MergedGradient as MergedGradient
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
+    from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
+    from poseidon_sim.strategy.poplar import Poplar as Poplar
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
     from poseidon_sim.strategy.poseidon import best_scheme as best_scheme
     from poseidon_sim.strategy.registry import list_strategies as list_strategies
     from poseidon_sim.strategy.registry import strategy_class as strategy_class
     from poseidon_sim.strategy.sufficient_factor import SufficientFactorBroadcast as SufficientFactorBroadcast
+    from poseidon_sim.strategy.sync_easgd import SyncEasgd as SyncEasgd
+    from poseidon_sim.strategy.theano_mpi import TheanoMpi as TheanoMpi
+    from poseidon_sim.strategy.top_k import TopK as TopK
+    from poseidon_sim.strategy.tpa_scd import TpaScd as TpaScd
     from poseidon_sim.workload.layer import Layer as Layer
     from poseidon_sim.workload.layer import Workload as Workload
     from poseidon_sim.workload.load import list_models as list_models
@@ -75,37 +93,22 @@ if TYPE_CHECKING:
 
 #: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
 _PUBLIC = {
-    "Adam": "strategy.adam",
-    "AllReduce": "strategy.all_reduce",
     "CheckError": "errors",
     "Cluster": "cluster",
+    "Convergence": "metrics.convergence",
     "Gpu": "cluster",
     "Host": "cluster",
     "InfeasibleError": "errors",
     "InputError": "errors",
     "Layer": "workload.layer",
     "layer_times": "plan.compute",
-    "BackupWorkers": "strategy.backup_workers",
-    "BytePs": "strategy.byteps",
-    "Fsdp": "strategy.fsdp",
-    "Horovod": "strategy.horovod",
-    "ByteScheduler": "strategy.byte_scheduler",
     "calibrate": "calibration",
-    "Ddp": "strategy.ddp",
-    "FireCaffe": "strategy.fire_caffe",
-    "LocalSgd": "strategy.local_sgd",
-    "Megatron": "strategy.megatron",
-    "MergedGradient": "strategy.merged_gradient",
     "Network": "cluster",
     "NodeGroup": "cluster",
-    "OneBit": "strategy.one_bit",
-    "ParameterServer": "strategy.parameter_server",
-    "Poseidon": "strategy.poseidon",
     "PoseidonSimError": "errors",
     "Run": "simulation",
     "Scenario": "scenario",
     "Strategy": "strategy.base",
-    "SufficientFactorBroadcast": "strategy.sufficient_factor",
     "UnitError": "errors",
     "UnknownNameError": "errors",
     "UnreadableFileError": "errors",
@@ -115,6 +118,7 @@ _PUBLIC = {
     "collective_algorithm": "collective",
     "check_strategy": "laws",
     "compare": "planner",
+    "fit_convergence": "metrics.convergence",
     "gpu": "cluster.catalog",
     "link": "cluster.catalog",
     "list_collectives": "collective",
@@ -127,23 +131,29 @@ _PUBLIC = {
     "load_scenario": "scenario",
     "record": "simulation",
     "profile_model": "calibration.profile",
+    "read_curve": "metrics.convergence",
     "read_measurements": "calibration",
     "simulate": "simulation",
     "strategy_class": "strategy.registry",
     "monte_carlo": "planner",
     "sweep": "planner",
+    "time_to_accuracy": "metrics.convergence",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
-    value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    if name in _PUBLIC:
+        value = getattr(import_module(f"poseidon_sim.{_PUBLIC[name]}"), name)
+    else:  # strategies: every class that the registry finds
+        value = import_module("poseidon_sim.strategy.registry").class_called(name) if name[:1].isupper() else None
+        if value is None:
+            raise AttributeError(f"module 'poseidon_sim' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    strategies = import_module("poseidon_sim.strategy.registry").class_names()
+    return [*__all__, *strategies]

@@ -28,6 +28,7 @@ from poseidon_sim.metrics import (
     step_metrics,
     trust_in,
 )
+from poseidon_sim.metrics.convergence import Convergence, TimeToAccuracy, time_to_accuracy
 from poseidon_sim.metrics.critical_path import path_tasks
 from poseidon_sim.plan.plan import Plan, UnfoldableError
 from poseidon_sim.plan.recording import Recordings, shape_of
@@ -66,6 +67,7 @@ class Run:
     price_per_hour: float | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     currency: str = ""
+    convergence: Convergence | None = None
 
     @property
     def step_time(self) -> float:
@@ -86,6 +88,21 @@ class Run:
     def scaling_efficiency(self) -> float:
         """Speedup / number of GPUs."""
         return self.speedup / self.job.cluster.num_gpus
+
+    @property
+    def global_batch(self) -> float:
+        """Samples of all GPUs per iteration."""
+        return self.throughput * self.step_time
+
+    @cached_property
+    def to_accuracy(self) -> TimeToAccuracy | None:
+        """Training to the target of the scenario's convergence, or None where it has none."""
+        return None if self.convergence is None else time_to_accuracy(self, self.convergence)
+
+    @property
+    def decisive_time(self) -> float:
+        """Seconds that decide between runs of one job: to accuracy where the scenario has a convergence, else of a step."""
+        return self.to_accuracy.seconds if self.to_accuracy else self.step_time
 
     @cached_property
     def blame(self) -> dict[str, float]:
@@ -153,6 +170,7 @@ class Run:
             "bottleneck": self.bottleneck,
             "cost_per_million_samples": self.cost_per_million_samples,
             "currency": self.currency,
+            **(self.to_accuracy.to_dict() if self.to_accuracy else {}),
             "warnings": list(self.warnings),
         }
 
@@ -192,6 +210,7 @@ class Run:
             f"  limited by   {self.bottleneck}",
         ]
         lines += [f"  folding      {self.folding}"] if self.folding else []
+        lines += [f"  to accuracy  {self.to_accuracy}"] if self.to_accuracy else []
         lines.append(f"  trust        {self.trust}")
         lines += [f"  warning      {text}" for text in (*self.warnings, *self.trust.warnings)]
         return "\n".join(lines)
@@ -330,9 +349,10 @@ def simulate(
         given = model
         job, chosen = Job(given.workload, given.cluster, given.batch_size, given.micro_batch_size), given.strategy
         price, inputs, warnings, currency = given.price_per_hour, given.raw, list(given.warnings), given.currency
+        convergence = given.convergence
     else:
         job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
-        price, warnings, currency = None, [], ""
+        price, warnings, currency, convergence = None, [], "", None
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     warnings += chosen.validate(job)
     memory, caution = _checked_memory(job, chosen)
@@ -341,10 +361,11 @@ def simulate(
     plan, trace = ran.plan, ran.trace
     workers = [plan.classes[c] for c in plan.workers]
     per_node = np.array([(plan.batch_of(c) if c.batch_size else job.batch_size) * c.gpus for c in workers], dtype=np.float64)
-    return Run(
+    run = Run(
         job, chosen, trace, step_metrics(trace, per_node), _single_gpu_time(job, plan), memory, (*warnings, *ran.warnings),
-        ran.engine, detail, price, inputs, currency,
+        ran.engine, detail, price, inputs, currency, convergence,
     )  # fmt: skip
+    return replace(run, warnings=(*run.warnings, *run.to_accuracy.warnings)) if run.to_accuracy else run
 
 
 def _job(

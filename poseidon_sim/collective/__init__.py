@@ -2,12 +2,15 @@
 
 from poseidon_sim.collective.base import Collective
 from poseidon_sim.collective.double_tree import DoubleTree
+from poseidon_sim.collective.grid import Grid
 from poseidon_sim.collective.halving_doubling import HalvingDoubling
 from poseidon_sim.collective.hierarchical import Hierarchical
 from poseidon_sim.collective.inside import NodeAllGather, NodeReduceScatter
 from poseidon_sim.collective.messages import Message, Round
-from poseidon_sim.collective.primitives import AllGather, AllToAll, Broadcast, ReduceScatter
+from poseidon_sim.collective.pairwise import LeaderExchange, LocalExchange
+from poseidon_sim.collective.primitives import AllGather, AllToAll, Broadcast, Reduce, ReduceScatter
 from poseidon_sim.collective.ring import Ring
+from poseidon_sim.collective.swap_tree import SwapTree
 from poseidon_sim.collective.tree import Tree
 from poseidon_sim.collective.two_dimensional import TwoDimensional
 from poseidon_sim.errors import unknown_name
@@ -34,11 +37,17 @@ __all__ = [
     "AllToAll",
     "Broadcast",
     "Collective",
+    "Grid",
+    "LeaderExchange",
+    "LocalExchange",
     "Message",
     "NodeAllGather",
     "NodeReduceScatter",
+    "Reduce",
     "ReduceScatter",
     "Round",
+    "SwapTree",
+    "Tree",
     "collective_algorithm",
     "list_collectives",
 ]

@@ -81,6 +81,14 @@ class Collective:
         units: list[Phase] = plan.known[key]
         return [unit._replace(work=unit.work * num_bytes) for unit in units]
 
+    def seconds_alone(self, plan: Plan, num_bytes: float) -> float:
+        """Return what one call takes while nothing else runs, by its fluid phases (read: recorded anew for every rate)."""
+        capacity = plan.fabric.capacities
+        return sum(
+            each.latency + each.work / min([each.rate_cap, *(capacity[link] / share for link, share in each.uses)])
+            for each in self.phases(plan, num_bytes)
+        )
+
     def network_bytes(self, num_bytes: float, cluster: Cluster) -> float:
         """Return the bytes that cross between nodes in one call, all nodes together."""
         if cluster.nodes == 1:

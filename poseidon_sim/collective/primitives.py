@@ -1,4 +1,4 @@
-"""Reduce-scatter, all-gather, all-to-all and broadcast over all ranks, for strategies that shard.
+"""Reduce-scatter, all-gather, all-to-all, broadcast and reduce over all ranks, for strategies that shard or have a root.
 
 Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005 (ring halves, pairwise exchange, binomial broadcast).
 `num_bytes` is the whole buffer of a rank: what is scattered, what is gathered, what is dealt out to all
@@ -116,3 +116,13 @@ class Broadcast(Collective):
         return between * (latency + num_bytes / bandwidth) + inside * (
             peer_latency + num_bytes / peer_bandwidth
         )
+
+
+class Reduce(Broadcast):
+    """Rank 0 ends with the sum of all buffers, along the same tree upwards: broadcast's time and bytes."""
+
+    name: ClassVar[str] = "reduce"
+    summary: ClassVar[str] = "log2(n) hops of the whole buffer up a binomial tree"
+
+    def schedule(self, num_ranks: int, ranks_per_node: int = 1) -> Schedule:
+        return reduction_tree(num_ranks, ranks_per_node)

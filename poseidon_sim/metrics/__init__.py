@@ -10,9 +10,9 @@ from poseidon_sim.metrics.links import (
     link_uses,
     node_traffic,
 )
-from poseidon_sim.metrics.memory import Memory, largest_batch, memory_per_gpu
 from poseidon_sim.metrics.step import StepMetrics, step_metrics
 from poseidon_sim.metrics.trust import Trust, trust_in
+from poseidon_sim.plan.memory import Memory, largest_batch, memory_per_gpu
 
 __all__ = [
     "Cost", "LinkUse", "Memory", "NodeTraffic", "Span", "StepMetrics", "Trust", "blame_shares", "bottleneck",

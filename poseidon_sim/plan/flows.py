@@ -12,6 +12,13 @@ from poseidon_sim.cluster import Fabric
 from poseidon_sim.plan.record import NONE
 
 
+class Station(NamedTuple):
+    """Where tasks of one kind run on some nodes: the columns of their blocks; `limited`: every node has a link for them."""
+
+    columns: dict[str, Any]
+    limited: bool
+
+
 class Uses(NamedTuple):
     """(rows, widest) links (-1: none) and coefficients of some demands; `limited`: every row has a link."""
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from poseidon_sim.cluster import NodeClass
+from poseidon_sim.cluster import Gpu, NodeClass
 from poseidon_sim.errors import InputError
 from poseidon_sim.plan.compute import layer_times
 from poseidon_sim.workload.layer import Layer, Workload
@@ -37,7 +37,7 @@ class PlanLayer:
 @lru_cache(maxsize=64)
 def plan_layers(workload: Workload) -> tuple[PlanLayer, ...]:
     """Return the layers with parameters in forward order."""
-    rows = [workload.layers[i] for i in _owners(workload)]
+    rows = [workload.layers[i] for i in layer_owners(workload)]
     return tuple(
         PlanLayer(index, x.name, x, x.gradient_bytes(workload.element_bytes), x.tensor_bytes(workload.element_bytes))
         for index, x in enumerate(rows)
@@ -55,18 +55,34 @@ def pass_times(workload: Workload, workers: Sequence[NodeClass], batch_size: int
     return np.stack(columns, axis=1)
 
 
+def times_at(workload: Workload, workers: Sequence[NodeClass], samples: Sequence[int], usual: int) -> npt.NDArray[np.float64]:
+    """Return `pass_times` at so many samples per GPU of each worker class, 0 for none; times measured at `usual` grow evenly."""
+    columns = [_times_of(workload, c.gpu, b, usual) * c.slowdown for c, b in zip(workers, samples, strict=True)]
+    return np.stack(columns, axis=1)
+
+
+def batch_seconds(workload: Workload, gpu: Gpu | None, samples: int, usual: int) -> float:
+    """Return the seconds of forward and backward of `samples` on a GPU."""
+    return float(_times_of(workload, gpu, samples, usual)[1:].sum())
+
+
+def _times_of(workload: Workload, gpu: Gpu | None, samples: int, usual: int) -> npt.NDArray[np.float64]:
+    measured = all(layer.forward_time is not None for layer in workload.layers)
+    return _class_times(workload, gpu, samples or usual) * (samples / usual if measured or not samples else 1.0)
+
+
 @lru_cache(maxsize=256)
 def _class_times(workload: Workload, gpu: object, batch_size: int) -> npt.NDArray[np.float64]:
     """Return (1 + 2 L,) seconds on a GPU without slowdown."""
     times = layer_times(workload, gpu, batch_size)  # type: ignore[arg-type]
-    first = np.array(_owners(workload))
+    first = np.array(layer_owners(workload))
     first[0] = 0
     per_layer = np.add.reduceat(times, first, axis=0)  # (L, 2)
     return np.concatenate([[times[:, 0].sum()], per_layer.ravel()])
 
 
 @lru_cache(maxsize=64)
-def _owners(workload: Workload) -> tuple[int, ...]:
+def layer_owners(workload: Workload) -> tuple[int, ...]:
     """Return the indices of the layers with parameters."""
     owners = tuple(i for i, each in enumerate(workload.layers) if each.gradient_bytes(workload.element_bytes) > 0)
     if not owners:

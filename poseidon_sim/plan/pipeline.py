@@ -7,7 +7,7 @@ of node classes, one per stage, stands for all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,14 @@ class Placement:
     ----------
     devices : stages of the pipeline (a device holds `chunks` of them when they are interleaved).
     gpus : GPUs of a device, tensor x replicas. `tensor` : GPUs that split a layer. `per_node` : GPUs of a node.
+    experts : replicas that hold different experts, next to one another.
     """
 
     devices: int
     gpus: int
     tensor: int
     per_node: int
+    experts: int = 1
 
     @property
     def slots(self) -> int:
@@ -54,9 +56,24 @@ class Placement:
         return max(1, min(self.gpus, self.per_node) // self.tensor)
 
     @property
+    def gpus_inside(self) -> int:
+        """GPUs of one device within a node."""
+        return min(self.gpus, self.per_node)
+
+    @property
     def groups_per_node(self) -> int:
         """Rings of replicas that leave a node: one for each tensor-parallel rank there."""
         return min(self.tensor, self.per_node)
+
+    @property
+    def experts_inside(self) -> int:
+        """Replicas with different experts within a node."""
+        return min(self.experts, self.replicas_inside)
+
+    @property
+    def of_experts(self) -> Placement:
+        """The placement as the gradients of experts see it: replicas are those that hold the same ones."""
+        return replace(self, tensor=self.tensor * self.experts, experts=1)
 
     def node_of(self, device: int, position: int = 0) -> int:
         """Return the node that holds a device's GPUs at a position among its nodes."""
@@ -88,6 +105,45 @@ class Placement:
         return list(dict.fromkeys(lines))
 
 
+class StagesSideBySide(Placement):
+    """The other order: a pipeline's devices, one GPU each, stand next to one another; the next pipeline follows."""
+
+    @property
+    def slots(self) -> int:
+        return min(self.devices, self.per_node)
+
+    @property
+    def span(self) -> int:
+        """Nodes of one pipeline."""
+        return self.devices // self.slots
+
+    @property
+    def nodes(self) -> int:
+        return self.gpus // self.replicas_inside
+
+    @property
+    def replicas_inside(self) -> int:
+        return self.per_node // self.slots
+
+    @property
+    def gpus_inside(self) -> int:
+        return self.replicas_inside
+
+    def node_of(self, device: int, position: int = 0) -> int:
+        return position * self.span + device // self.slots
+
+    def layout(self, cluster: Cluster) -> Layout:
+        plain = not cluster.groups and not cluster.jitter and not (cluster.network and cluster.network.oversubscription > 1)
+        roles = {n: ("stage", n % self.span) if plain else ("node", n) for n in range(cluster.nodes)}
+        return Layout(roles=roles, slots=self.slots)
+
+    def lines(self, plan: Plan) -> list[tuple[int, ...]]:
+        """Return a line for every pipeline whose nodes have classes named for them; equal nodes have only the first one."""
+        row = {(c.first_node, c.slot): w for w, c in enumerate(plan.classes[int(each)] for each in plan.workers)}
+        places = [[(self.node_of(d, at), d % self.slots) for d in range(self.devices)] for at in range(self.nodes)]
+        return [tuple(row[place] for place in each) for each in places if all(place in row for place in each)]
+
+
 def inside_uses(plan: Plan, worker: int) -> list[tuple[int, float]]:
     """Return what a byte that a GPU sends to another of its node loads."""
     c = int(plan.workers[worker])
@@ -102,7 +158,7 @@ def message_uses(plan: Plan, place: Placement, sender: int, receiver: int, leave
     """Return what a byte that each GPU of a device sends to its partner on the next device loads, on one node."""
     if not leaves:
         return inside_uses(plan, sender)
-    a, b, gpus = int(plan.workers[sender]), int(plan.workers[receiver]), float(min(place.gpus, place.per_node))
+    a, b, gpus = int(plan.workers[sender]), int(plan.workers[receiver]), float(place.gpus_inside)
     found = [("nic_out", a, gpus), ("pcie_to_host", a, 1.0), ("nic_in", b, gpus), ("pcie_to_gpu", b, 1.0)]
     return [(plan.links.link(kind, c), x) for kind, c, x in found if plan.links.link(kind, c) >= 0]
 
@@ -134,6 +190,22 @@ def group_phase(
     return Phase(work, latency, tuple(uses.items()))
 
 
+def all_to_all(plan: Plan, place: Placement, worker: int) -> Phase:
+    """Return an all-to-all among replicas with different experts as a fluid phase; work is what a GPU deals out, evenly."""
+    network, inside, whole = plan.hardware.network, place.experts_inside, place.experts
+    uses = {link: x * (inside - 1) / whole for link, x in inside_uses(plan, worker)} if inside > 1 else {}
+    latency = plan.hardware.peer_latency * (inside > 1)
+    if whole > inside:
+        c, leaving = int(plan.workers[worker]), (whole - inside) / whole
+        found = [("nic_out", place.gpus_inside), ("nic_in", place.gpus_inside), ("pcie_to_host", 1), ("pcie_to_gpu", 1)]
+        for link, x in ((plan.links.link(kind, c), x * leaving) for kind, x in found):
+            if link >= 0:
+                uses[link] = uses.get(link, 0.0) + x
+        assert network is not None  # a device on several nodes
+        latency = network.latency + network.message_overhead
+    return Phase(1.0, latency + (network.collective_overhead if network is not None else 0.0), tuple(uses.items()))
+
+
 def record_passes(
     plan: Plan,
     place: Placement,
@@ -154,7 +226,7 @@ def record_passes(
     stage = schedule.chunk * p + schedule.device
     passes = schedule.backward.astype(np.int64)
     seconds = np.zeros(rows)
-    tensor = [np.zeros(rows), np.zeros(rows)]
+    shared = np.zeros((2, 2, rows))  # tensor and expert parallelism: bytes and calls
     for d in range(p):
         mine, of = schedule.device == d, stages[d]
         s = stage[mine]
@@ -162,32 +234,33 @@ def record_passes(
         last = schedule.backward[mine] & ~(schedule.ends[mine] & (schedule.piece[mine] == 0))
         seconds[mine] = np.where(last, of.backward[s, schedule.piece[mine]], whole) * plan.slowdown[line[d]]
         share = np.where(last, 1.0 / of.backward.shape[1], 1.0)
-        tensor[0][mine], tensor[1][mine] = of.tensor_bytes[s, passes[mine]] * share, of.tensor_calls[s, passes[mine]] * share
+        groups = (of.tensor_bytes, of.tensor_calls), (of.expert_bytes, of.expert_calls)
+        shared[:, :, mine] = np.array([[each[s, passes[mine]] * share for each in group] for group in groups])
     target = np.where(schedule.backward, stage - 1, stage + 1)
     sends = schedule.ends & (target >= 0) & (target < len(stages[0].forward))
     boundary = stages[0].boundary_bytes[np.where(schedule.backward, stage - 1, stage)] / place.tensor
-    kept = np.stack([np.ones(rows, dtype=bool), tensor[1] > 0, sends], axis=1)
-    first, index = plan.recorder.num_tasks, np.cumsum(kept.ravel()).reshape(rows, 3) - 1
+    kept = np.stack([np.ones(rows, dtype=bool), shared[0, 1] > 0, shared[1, 1] > 0, sends], axis=1)
+    first, index = plan.recorder.num_tasks, np.cumsum(kept.ravel()).reshape(rows, 4) - 1
     done = index + first  # of what is not there: the task before it
-    earlier = np.where(schedule.before >= 0, done[schedule.before, 2 if blocking else 1], NONE)
-    arrived = np.where(schedule.source >= 0, done[schedule.source, 2], NONE)
+    earlier = np.where(schedule.before >= 0, done[schedule.before, 3 if blocking else 2], NONE)
+    arrived = np.where(schedule.source >= 0, done[schedule.source, 3], NONE)
     begin = np.where((earlier == NONE) & (arrived == NONE), start[np.array(line)[schedule.device]], NONE)
-    after = np.full((rows, 3, 3), NONE)
+    after = np.full((rows, 4, 3), NONE)
     after[:, 0] = np.stack([begin, earlier, np.where(arrived == earlier, NONE, arrived)], axis=1)
-    after[:, 1, 0], after[:, 2, 0] = done[:, 0], done[:, 1]
-    columns = _columns(plan, place, line, schedule, target % p, tensor, kept)
-    work = np.stack([seconds, columns.pop("tensor_work"), boundary], axis=1)
+    after[:, 1:, 0] = done[:, :-1]
+    columns = _columns(plan, place, line, schedule, target % p, shared, kept)
+    work = np.stack([seconds, *columns.pop("shared_work"), boundary], axis=1)
+    work[~((columns["links"] >= 0).any(axis=2) | np.isfinite(columns["rate_cap"]))] = 0.0  # links whose rate is not stated are free
     flat = kept.ravel()
-    names = (["forward", "tensor all-reduce", "activations"], ["backward", "tensor all-reduce", "gradients of activations"])
-    labels = np.array([[plan.recorder.label(name) for name in each] for each in names])[passes]
-    kinds = np.array([[KIND["forward"], KIND["collective"], KIND["send"]], [KIND["backward"], KIND["collective"], KIND["send"]]])[
-        passes
-    ]
+    names = ("forward", "activations"), ("backward", "gradients of activations")
+    inner = ("tensor all-reduce", "expert all-to-all")
+    labels = np.array([[plan.recorder.label(n) for n in (a, *inner, b)] for a, b in names])[passes]
+    kinds = np.array([[KIND[n] for n in (a, "collective", "collective", "send")] for a, _ in names])[passes]
     plan.recorder.add(Block(
         int(flat.sum()), kinds.ravel()[flat], labels.ravel()[flat], after.reshape(-1, 3)[flat], work.ravel()[flat],
-        iteration=plan.iteration, **{name: values.reshape(rows * 3, *values.shape[2:])[flat] for name, values in columns.items()},
+        iteration=plan.iteration, **{name: values.reshape(rows * 4, *values.shape[2:])[flat] for name, values in columns.items()},
     ))  # fmt: skip
-    return done[:, 1]
+    return done[:, 2]
 
 
 def _columns(
@@ -196,20 +269,24 @@ def _columns(
     line: tuple[int, ...],
     schedule: Schedule,
     target: np.ndarray,
-    tensor: list[np.ndarray],
+    shared: np.ndarray,
     kept: np.ndarray,
 ) -> dict[str, Any]:
-    """Return the columns (R, 3, ...) of compute, tensor all-reduce and message: links, latencies, nodes; and bytes all-reduced."""
+    """Return the columns (R, 4, ...) of compute, all-reduce, all-to-all and message: links, latencies, nodes; bytes of the two."""
     p, rows, network = place.devices, len(schedule), plan.hardware.network
-    unit = [group_phase(plan, place, [line[d]], place.tensor, 1.0, 2.0, within=True) for d in range(p)] if place.tensor > 1 else []
+    units: list[list[Phase]] = [[], []]
+    if place.tensor > 1:
+        units[0] = [group_phase(plan, place, [line[d]], place.tensor, 1.0, 2.0, within=True) for d in range(p)]
+    if place.experts > 1:
+        units[1] = [all_to_all(plan, place, line[d]) for d in range(p)]
     compute = [[(plan.links.link("gpu", int(plan.workers[w])), 1.0)] for w in line]
     pairs = {}
-    for d, e in {*zip(schedule.device[kept[:, 2]].tolist(), target[kept[:, 2]].tolist(), strict=True)}:
+    for d, e in {*zip(schedule.device[kept[:, 3]].tolist(), target[kept[:, 3]].tolist(), strict=True)}:
         pairs[(d, e)] = message_uses(plan, place, line[d], line[e], place.crosses(d, e))
-    width = max(len(each) for each in [*compute, *(phase.uses for phase in unit), *pairs.values()])
-    links, coefficients = np.full((rows, 3, width), -1), np.zeros((rows, 3, width))
-    latency, delay, queue = np.zeros((rows, 3)), np.zeros((rows, 3)), np.full((rows, 3), -1)
-    cap = np.full((rows, 3), np.inf)
+    width = max(len(each) for each in [*compute, *(phase.uses for unit in units for phase in unit), *pairs.values()])
+    links, coefficients = np.full((rows, 4, width), -1), np.zeros((rows, 4, width))
+    latency, delay, queue = np.zeros((rows, 4)), np.zeros((rows, 4)), np.full((rows, 4), -1)
+    cap = np.full((rows, 4), np.inf)
     cap[:, 0] = 1.0
 
     def put(mine: np.ndarray, column: int, uses: Sequence[tuple[int, float]]) -> None:
@@ -221,20 +298,21 @@ def _columns(
         mine = schedule.device == d
         put(mine, 0, compute[d])
         queue[mine, 0] = plan.recorder.queue(("gpu compute", int(classes[d])))
-        if unit:
-            put(mine, 1, unit[d].uses)
-            latency[mine, 1] = tensor[1][mine] * unit[d].latency
+        for k, unit in enumerate(units):
+            if unit:
+                put(mine, 1 + k, unit[d].uses)
+                latency[mine, 1 + k] = shared[k, 1, mine] * unit[d].latency
     for (d, e), uses in pairs.items():
-        mine = (schedule.device == d) & (target == e) & kept[:, 2]
-        put(mine, 2, uses)
-        queue[mine, 2] = plan.recorder.queue(("pipeline", line[d], line[e]))
+        mine = (schedule.device == d) & (target == e) & kept[:, 3]
+        put(mine, 3, uses)
+        queue[mine, 3] = plan.recorder.queue(("pipeline", line[d], line[e]))
         leaves = place.crosses(d, e)
-        delay[mine, 2] = network.latency if leaves and network is not None else plan.hardware.peer_latency
-        latency[mine, 2] = network.message_overhead if leaves and network is not None else 0.0
-    node = np.stack([classes[schedule.device]] * 3, axis=1)
-    peer = np.full((rows, 3), -1)
-    peer[:, 2] = classes[target]
+        delay[mine, 3] = network.latency if leaves and network is not None else plan.hardware.peer_latency
+        latency[mine, 3] = network.message_overhead if leaves and network is not None else 0.0
+    node = np.stack([classes[schedule.device]] * 4, axis=1)
+    peer = np.full((rows, 4), -1)
+    peer[:, 3] = classes[target]
     return {
         "latency": latency, "delay": delay, "rate_cap": cap, "queue": queue, "links": links, "coefficients": coefficients,
-        "node": node, "peer": peer, "tensor_work": tensor[0] * (unit[0].work if unit else 0.0),
+        "node": node, "peer": peer, "shared_work": [shared[k, 0] * (unit[0].work if unit else 0.0) for k, unit in enumerate(units)],
     }  # fmt: skip

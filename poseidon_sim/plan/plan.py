@@ -5,44 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from poseidon_sim.cluster import Cluster, Fabric, Layout, Network, NodeClass
 from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.engine.program import Program
-from poseidon_sim.plan.flows import Flows, Uses, flow_table
+from poseidon_sim.plan.flows import Flows, Station, Uses, flow_table
 from poseidon_sim.plan.kernels import gemm_time
-from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers
-from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Recorder, TaskTable, lower
+from poseidon_sim.plan.layers import PlanLayer, pass_times, plan_layers, times_at
+from poseidon_sim.plan.record import KIND, NONE, Block, Handles, Phase, Recorder, TaskTable, lower
 from poseidon_sim.workload.layer import Workload
 
 __all__ = ["Phase", "Plan", "PlanLayer", "UnfoldableError"]
 
 
-class Station(NamedTuple):
-    """Where tasks of one kind run on some nodes: the columns of their blocks; `limited`: every node has a link for them."""
-
-    columns: dict[str, Any]
-    limited: bool
-
-
 class UnfoldableError(Exception):
     """Messages cannot be folded: the nodes, or what they do in a collective, are not all alike."""
-
-
-class Phase(NamedTuple):
-    """One leg of a collective: `hops` messages after one another, `work` bytes each busiest rank moves, what it loads.
-
-    `uses` are (link, coefficient) for each byte of work; `latency` is the seconds of all hops together.
-    """
-
-    work: float
-    latency: float
-    uses: tuple[tuple[int, float], ...]
-    rate_cap: float = np.inf
-    name: str = ""
 
 
 class Plan:
@@ -168,6 +148,18 @@ class Plan:
         finally:
             self.priority = before
 
+    @contextmanager
+    def at_batches(self, samples: Sequence[int]) -> Iterator[None]:
+        """Record what is inside at so many samples per GPU of each worker class, 0 for none, whatever the job's batch is."""
+        self.reads |= {"batch", "rates"}
+        before = self.times, self.timed
+        times = times_at(self.workload, [self.classes[c] for c in self.workers], samples, self.own_batch_size)
+        self.times, self.timed = np.vstack([times, np.zeros(len(samples))]), []
+        try:
+            yield
+        finally:
+            self.times, self.timed = before
+
     def warn(self, text: str) -> None:
         """Add a warning for the reader of the result, once."""
         if text not in self.warnings:
@@ -235,21 +227,21 @@ class Plan:
 
     # -- moving bytes inside a node ----------------------------------------------------------------------------
 
-    def copy_to_host(self, num_bytes: float, after: Handles, layer: PlanLayer | None = None) -> Handles:
+    def copy_to_host(self, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Copy `num_bytes` from each GPU to its host; free when the cluster states no PCIe rate."""
         return self._copy("copy_out", "pcie_to_host", "switch_to_host", num_bytes, after, layer)
 
-    def copy_to_gpu(self, num_bytes: float, after: Handles, layer: PlanLayer | None = None) -> Handles:
+    def copy_to_gpu(self, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None = None) -> Handles:
         """Copy `num_bytes` from the host to each of its GPUs."""
         return self._copy("copy_in", "pcie_to_gpu", "switch_to_gpu", num_bytes, after, layer)
 
     def _copy(
-        self, kind: str, lane: str, switch: str, num_bytes: float, after: Handles, layer: PlanLayer | None
+        self, kind: str, lane: str, switch: str, num_bytes: float | np.ndarray, after: Handles, layer: PlanLayer | None
     ) -> Handles:
-        gpus = self.gpus_per_node
+        gpus = self.classes[int(self.workers[0])].gpus
         all_gpus = (switch, float(-(-gpus // 2))), ("host_copy", float(gpus)), ("host_memory", float(gpus))
         station = self._station(kind, self.workers, (lane, 1.0), *all_gpus)
-        if num_bytes <= 0 or not station.limited:
+        if not np.any(num_bytes) or not station.limited:
             return self.all_of(after)
         label = "copy to host" if kind == "copy_out" else "copy to GPU"
         return self._record(kind, label, len(self.workers), after, layer, num_bytes, **station.columns)

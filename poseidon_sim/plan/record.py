@@ -70,6 +70,19 @@ class Block(NamedTuple):
     iteration: int = 0
 
 
+class Phase(NamedTuple):
+    """One leg of a collective: `hops` messages after one another, `work` bytes each busiest rank moves, what it loads.
+
+    `uses` are (link, coefficient) for each byte of work; `latency` is the seconds of all hops together.
+    """
+
+    work: float
+    latency: float
+    uses: tuple[tuple[int, float], ...]
+    rate_cap: float = np.inf
+    name: str = ""
+
+
 @dataclass
 class Recorder:
     """Collects blocks and queues; `lower` concatenates them."""

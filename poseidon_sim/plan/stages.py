@@ -21,13 +21,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Split:
-    """How a model is cut: `stages` parts in forward order, each over `tensor` GPUs; positions dealt out over `context` GPUs."""
+    """How a model is cut: `stages` parts in forward order, each over `tensor` GPUs; positions dealt out over `context` GPUs.
+
+    `experts` : replicas that hold different experts of every layer that has some.
+    """
 
     stages: int = 1
     tensor: int = 1
     context: int = 1
     sequence_parallel: bool = False
     recompute: Recompute = "none"
+    experts: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,10 @@ class Stages:
     forward : (S,) seconds of a micro-batch. `backward` : (S, K) seconds by piece, what is recomputed included.
     gradient_bytes, parameters : (S, K), (S,) of this GPU's share. `boundary_bytes` : (S,) what a stage hands to the next one,
         of a micro-batch, one way, whole. `tensor_bytes`, `tensor_calls` : (S, 2) bytes and calls of the all-reduces among its
-        tensor-parallel GPUs in the forward and backward pass of a micro-batch.
+        tensor-parallel GPUs in the forward and backward pass of a micro-batch. `expert_gradient_bytes`, `expert_parameters` :
+        (S, K), (S,) of experts that not every replica holds (not in the figures above). `expert_bytes`, `expert_calls` : (S, 2) of
+        the all-to-alls between those replicas, what a GPU deals out. `tied`, `tied_bytes` : the stages that hold a copy of one
+        tensor each, and a GPU's share of its gradient; None and 0 where no tensor is in two stages.
     """
 
     forward: Floats
@@ -49,6 +56,12 @@ class Stages:
     boundary_bytes: Floats
     tensor_bytes: Floats
     tensor_calls: Floats
+    expert_gradient_bytes: Floats
+    expert_parameters: Floats
+    expert_bytes: Floats
+    expert_calls: Floats
+    tied: tuple[int, int] | None = None
+    tied_bytes: float = 0.0
 
 
 def cut(workload: Workload, num_stages: int) -> list[list[int]]:
@@ -139,37 +152,76 @@ def _balanced(weights: list[float], parts: int) -> list[int]:
 @lru_cache(maxsize=256)
 def stages(workload: Workload, gpu: Gpu | None, micro_batch: float, split: Split) -> Stages:
     """Return what the stages of a model are on one kind of GPU at a micro-batch of so many samples."""
-    kinds = splits(workload)
-    parts = tuple(_part(x, kind, split) for x, kind in zip(workload.layers, kinds, strict=True))
+    kinds, made = splits(workload), cut(workload, split.stages)
+    copied = _copied(workload, made)
+    parts = tuple(_part(copied.get(i, x), kind, split) for i, (x, kind) in enumerate(zip(workload.layers, kinds, strict=True)))
     times = _times(workload, parts, gpu, micro_batch / split.context)
-    recomputed = np.array([_runs_again(layer, split.recompute) for layer in workload.layers])
-    units = {i: u for u, unit in enumerate(_units(workload)) for i in unit}
-    made = cut(workload, split.stages)
-    width = max(len({units[i] for i in stage}) for stage in made)
-    size = workload.element_bytes
-    backward, gradients = np.zeros((split.stages, width)), np.zeros((split.stages, width))
-    for s, stage in enumerate(made):
-        last = units[stage[-1]]
-        for i in stage:
-            piece = last - units[i]
-            backward[s, piece] += times[i, 1] + recomputed[i] * times[i, 0]
-            gradients[s, piece] += parts[i].gradient_bytes(size)
-    messages = ELEMENT_BYTES[workload.precision] * micro_batch / split.context
+    again = np.array([_runs_again(layer, split.recompute) for layer in workload.layers])
+    size, messages = workload.element_bytes, ELEMENT_BYTES[workload.precision] * micro_batch / split.context
+    dealt = np.array([split.experts > 1 and layer.experts > 1 for layer in workload.layers])
+    gradients = np.array([part.gradient_bytes(size) for part in parts])
+    parameters = np.array([float(part.parameters) for part in parts])
     tensor = [_tensor_messages(workload, kinds, stage, split) for stage in made]
+    expert = [_expert_messages(workload, stage, split) for stage in made]
+    ends = [workload.layers[stage[-1]].output_elements for stage in made[:-1]]
+    tied = next(iter(copied), None)
+    where = {i: s for s, stage in enumerate(made) for i in stage}
+    names = {layer.name: i for i, layer in enumerate(workload.layers)}
     return Stages(
         forward=np.array([times[stage, 0].sum() for stage in made]),
-        backward=backward,
-        gradient_bytes=gradients,
-        parameters=np.array([float(sum(parts[i].parameters for i in stage)) for stage in made]),
-        boundary_bytes=messages * np.array([*(workload.layers[stage[-1]].output_elements for stage in made[:-1]), 0.0]),
+        backward=_by_piece(workload, made, times[:, 1] + again * times[:, 0]),
+        gradient_bytes=_by_piece(workload, made, gradients * ~dealt),
+        parameters=np.array([(parameters * ~dealt)[stage].sum() for stage in made]),
+        boundary_bytes=messages * np.array([*ends, 0.0]),
         tensor_bytes=messages * np.array([elements for elements, _ in tensor]),
         tensor_calls=np.array([calls for _, calls in tensor], dtype=np.float64),
+        expert_gradient_bytes=_by_piece(workload, made, gradients * dealt),
+        expert_parameters=np.array([(parameters * dealt)[stage].sum() for stage in made]),
+        expert_bytes=messages / split.tensor * np.array([elements for elements, _ in expert]),
+        expert_calls=np.array([calls for _, calls in expert], dtype=np.float64),
+        tied=None if tied is None else (where[names[workload.layers[tied].tied]], where[tied]),
+        tied_bytes=0.0 if tied is None else float(parts[tied].tensors[0] * size),
     )
 
 
+def _by_piece(workload: Workload, made: list[list[int]], values: Floats) -> Floats:
+    """Return (S, K) sums over the layers of every piece of every stage, in the order of backward."""
+    units = {i: u for u, unit in enumerate(_units(workload)) for i in unit}
+    found = np.zeros((len(made), max(len({units[i] for i in stage}) for stage in made)))
+    for s, stage in enumerate(made):
+        for i in stage:
+            found[s, units[stage[-1]] - units[i]] += values[i]
+    return found
+
+
+def _copied(workload: Workload, made: list[list[int]]) -> dict[int, Layer]:
+    """Return the layers that share a tensor with a layer of another stage, by index: they hold a copy of it."""
+    where = {workload.layers[i].name: s for s, stage in enumerate(made) for i in stage}
+    found = {}
+    for i, layer in enumerate(workload.layers):
+        if layer.tied and where[layer.tied] != where[layer.name]:
+            found[i] = replace(layer, tensors=(workload.layer(layer.tied).tensors[0], *layer.tensors))
+    return found
+
+
+def _expert_messages(workload: Workload, stage: list[int], split: Split) -> tuple[tuple[float, float], tuple[int, int]]:
+    """Return elements per sample and calls of a stage's all-to-alls, forward and backward: to the experts and from them."""
+    if split.experts == 1:
+        return (0.0, 0.0), (0, 0)
+    ends = [x for x in (workload.layers[i] for i in stage) if x.kind in ("dispatch", "collect")]
+    moved = [(x, x.output_elements if x.kind == "dispatch" else x.input_elements) for x in ends]
+    again = [each for each in moved if _runs_again(each[0], split.recompute)]
+    forward = sum(elements for _, elements in moved)
+    return (forward, forward + sum(elements for _, elements in again)), (len(moved), len(moved) + len(again))
+
+
 def _part(layer: Layer, kind: SplitKind, split: Split) -> Layer:
-    """Return a layer's share on one GPU; measured times are divided with its work."""
+    """Return a layer's share on one GPU; measured times are divided with its work. Experts are dealt out, their work is not."""
     part = share(layer, split.tensor, kind, split.sequence_parallel)
+    if split.experts > 1 and layer.experts > 1:
+        if layer.experts % split.experts:
+            raise InputError(f"experts={split.experts} does not divide the {layer.experts} experts of layer {layer.name!r}")
+        part = replace(part, tensors=tuple(size // split.experts for size in part.tensors))
     if layer.forward_time is None or layer.backward_time is None or kind == "whole":
         return part
     return replace(part, forward_time=layer.forward_time / split.tensor, backward_time=layer.backward_time / split.tensor)

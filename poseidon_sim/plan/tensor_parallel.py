@@ -24,13 +24,15 @@ def splits(workload: Workload) -> tuple[Split, ...]:
     """Return how tensor parallelism splits every layer of a transformer.
 
     A linear layer that reads whole positions is split by columns, one that reads split ones by rows; attention, activations
-    and products of split values are `inner`; the rest is `whole`.
+    and products of split values are `inner`; the rest is `whole`, a router (a linear layer of a block that nobody reads) too.
     """
     found: list[Split] = []
     split: dict[str, bool] = {}
+    read = {name for layer in workload.layers for name in layer.inputs}
     for layer in workload.layers:
         reads_split = any(split.get(name, False) for name in layer.inputs)
-        found.append(_split(layer, reads_split))
+        routes = layer.kind == "linear" and layer.block != "" and layer.name not in read and not reads_split
+        found.append("whole" if routes else _split(layer, reads_split))
         split[layer.name] = found[-1] in ("column", "inner")
     return tuple(found)
 

@@ -34,13 +34,13 @@ class Choice:
 
     @property
     def margin(self) -> float:
-        """How much longer the runner-up's step is, as a share (0 when there is none)."""
-        return self.runs[1].step_time / self.runs[0].step_time - 1.0 if len(self.runs) > 1 else 0.0
+        """How much longer the runner-up takes, as a share (0 when there is none)."""
+        return self.runs[1].decisive_time / self.runs[0].decisive_time - 1.0 if len(self.runs) > 1 else 0.0
 
     @property
     def tied(self) -> tuple[str, ...]:
         """Names of the strategies within `TIE` of the winner, the winner first."""
-        return tuple(r.strategy.name for r in self.runs if r.step_time <= self.winner.step_time * (1 + TIE))
+        return tuple(r.strategy.name for r in self.runs if r.decisive_time <= self.winner.decisive_time * (1 + TIE))
 
     @property
     def verdict(self) -> str:
@@ -49,7 +49,7 @@ class Choice:
         if len(tied) == 1:
             return f"{tied[0]} wins" + (f" by {self.margin:.1%}" if len(self.runs) > 1 else "")
         rest = self.runs[len(tied) :]
-        ahead = f", {rest[0].step_time / self.winner.step_time - 1:.1%} ahead of {rest[0].strategy.name}" if rest else ""
+        ahead = f", {rest[0].decisive_time / self.winner.decisive_time - 1:.1%} ahead of {rest[0].strategy.name}" if rest else ""
         return f"{', '.join(tied[:-1])} and {tied[-1]} tie{ahead}"
 
     def to_dict(self) -> dict[str, object]:
@@ -112,13 +112,14 @@ class Advice:
 
 
 def _price(run: Run) -> str:
-    return f"  {run.price_words}" if run.price_words else ""
+    words = [f"{run.to_accuracy.hours:.4g} h to accuracy"] if run.to_accuracy else []
+    return "".join(f"  {each}" for each in (*words, run.price_words) if each)
 
 
 def compare(scenario: Scenario, strategies: Sequence[object]) -> list[Run]:
-    """Simulate a scenario under several strategies and return the runs, shortest step first."""
+    """Simulate a scenario under several strategies and return the runs, the first to the target (where the scenario has one, else with the shortest step) first."""
     runs = [simulate(load_scenario(copy.deepcopy(scenario.raw), strategy=each)) for each in strategies]
-    return sorted(runs, key=lambda run: run.step_time)
+    return sorted(runs, key=lambda run: run.decisive_time)
 
 
 def advise(
@@ -135,8 +136,8 @@ def advise(
     nodes, networks : candidate sizes and networks (rates such as '25 Gbit/s', catalog names or mappings); the
         scenario's own when not given.
     strategies : names or mappings; the exact ones when not given.
-    objective : 'throughput' (samples/s), 'time' (time per sample of the job, the same order) or 'cost' (price per
-        sample; needs a price in the scenario).
+    objective : 'throughput' (samples/s), 'time' (to accuracy where the scenario has a convergence, else per sample of the
+        job) or 'cost' (of the same; needs a price in the scenario).
     """
     if objective not in OBJECTIVES:
         raise unknown_name("objective", objective, OBJECTIVES)
@@ -157,7 +158,9 @@ def advise(
 
 def _key(run: Run, objective: str) -> float:
     if objective == "cost":
-        return float(run.cost_per_million_samples or 0.0)
+        return float((run.to_accuracy and run.to_accuracy.cost) or run.cost_per_million_samples or 0.0)
+    if objective == "time" and run.to_accuracy:
+        return run.to_accuracy.seconds
     return -run.throughput
 
 
@@ -173,5 +176,5 @@ def _choice(
             refused.append(f"{variant.strategy.name}: {error}")
     if not runs:
         raise InfeasibleError(refused[0])
-    runs.sort(key=lambda run: run.step_time)
+    runs.sort(key=lambda run: run.decisive_time)
     return Choice(nodes, network, tuple(runs), tuple(refused))

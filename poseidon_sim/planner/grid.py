@@ -22,10 +22,12 @@ from poseidon_sim.scenario import load_scenario
 from poseidon_sim.simulation import settled_engine, simulate
 from poseidon_sim.strategy.base import Strategy
 
-#: columns of results.csv that are measured, after the columns of the grid
+#: columns of results.csv that are measured, after the columns of the grid; p5 to p95 holds 90 % of measured cases like it
 COLUMNS = (
-    "step_time_s", "throughput_samples_per_s", "speedup", "scaling_efficiency", "compute_time_s", "communication_time_s",
-    "exposed_communication_s", "wait_time_s", "overlap", "bytes_sent_per_node", "bottleneck", "num_gpus", "warnings", "error",
+    "step_time_s", "step_time_p5_s", "step_time_p25_s", "step_time_p75_s", "step_time_p95_s",
+    "throughput_samples_per_s", "speedup", "scaling_efficiency", "compute_time_s", "communication_time_s",
+    "exposed_communication_s", "wait_time_s", "overlap", "bytes_sent_per_node", "bottleneck", "num_gpus",
+    "iterations_to_accuracy", "time_to_accuracy_s", "cost_to_accuracy", "warnings", "error",
 )  # fmt: skip
 
 Point = dict[str, object]
@@ -49,10 +51,13 @@ def grid_points(grid: Mapping[str, Sequence[object]]) -> list[Point]:
 def run_point(base: Any, point: Point, engine: str = "auto") -> dict[str, object]:
     """Simulate one point of a grid; a point that cannot be simulated gives a row with its error."""
     try:
-        result = simulate(load_scenario(base, **point), engine=engine).summary()
+        run = simulate(load_scenario(base, **point), engine=engine)
+        result = run.summary()
     except PoseidonSimError as error:
         return {**point, "error": str(error)}
     row = {name: result.get(name) for name in COLUMNS}
+    row["step_time_p5_s"], row["step_time_p95_s"] = run.trust.most
+    row["step_time_p25_s"], row["step_time_p75_s"] = run.trust.half
     row["warnings"] = "; ".join(result["warnings"])
     return {**point, **row, "error": ""}
 

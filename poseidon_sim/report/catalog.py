@@ -71,7 +71,7 @@ def _strategies() -> list[dict[str, Any]]:
     rows = []
     for name in list_strategies():
         kind = strategy_class(name)
-        settings = {k: v for k, v in kind().describe().items() if k != "name"}
+        settings = {k: "inf" if v == float("inf") else v for k, v in kind().describe().items() if k != "name"}
         rows.append({"name": name, "summary": kind.summary, "source": kind.source, "settings": settings})
     return rows
 

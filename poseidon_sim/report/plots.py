@@ -81,7 +81,8 @@ def scaling(
             _scaling_panel(axis, rows, _matching(points, rows, axes_of(table)), look)
             axis.set_title(name, loc="left", color="#444444")
         axes[0].set_ylabel("speedup (times one GPU without communication)")
-        kinds = "lines: predicted; grey: ideal" + ("; points: measured" if points is not None else "")
+        band = "; bands: where half of the measured cases like it lay" if "step_time_p25_s" in table else ""
+        kinds = "lines: predicted; grey: ideal" + band + ("; points: measured" if points is not None else "")
         style.heading(figure, title, "; ".join(x for x in (kinds, constant(table), note) if x))
         style.outside_legend(figure, axes[-1])
     import pandas as pd
@@ -111,6 +112,9 @@ def _scaling_panel(
         # earlier lines are wider, so that a line that coincides with another stays visible under it
         width = 3.4 - 0.35 * min(number, 5)
         own = None if points is None else points[points["strategy"] == name]
+        if {"step_time_p25_s", "step_time_p75_s"} <= set(one.columns):
+            ends = [one["speedup"] * one["step_time_s"] / one[f"step_time_{end}_s"] for end in ("p75", "p25")]
+            axis.fill_between(one["num_gpus"], *ends, color=colour, alpha=0.15, linewidth=0, zorder=1)
         axis.plot(
             one["num_gpus"], one["speedup"], color=colour, linestyle=line, linewidth=width, label=str(name),
             zorder=2 + number,

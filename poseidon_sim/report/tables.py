@@ -30,6 +30,7 @@ def run_text(run: Run) -> str:
         "",
         *_traffic_lines(run),
     ]
+    lines += [f"  to accuracy  {run.to_accuracy}"] if run.to_accuracy else []
     lines += [f"  limited by   {run.bottleneck}", f"  trust        {run.trust}"]
     lines += [f"  warning      {text}" for text in (*run.warnings, *run.trust.warnings)]
     return "\n".join(lines)
@@ -48,6 +49,7 @@ def run_markdown(run: Run) -> str:
         *((name, f"{_ms(seconds)} ms ({share:.1%})") for name, seconds, share in _parts(run)),
         ("sent per node and step", f"{bytes_sent(run.trace)[0] / 1e6:.1f} MB"),
         ("limited by", run.bottleneck),
+        *([("to accuracy", str(run.to_accuracy))] if run.to_accuracy else []),
         ("trust", str(run.trust)),
     ]
     text = f"**{_title(run)}**\n\n{markdown_table(('figure', 'value'), rows)}"
@@ -58,6 +60,8 @@ def compare_text(runs: Sequence[Run]) -> str:
     """Return the ranking of several runs of one job, best first, with what each loses to the first."""
     head, rows = _ranking(runs)
     lines = [_title(runs[0], with_strategy=False), "", *text_table(head, rows), "", verdict(runs)]
+    if runs[0].to_accuracy:
+        lines.append(f"to accuracy: {runs[0].to_accuracy.words}")
     texts = {text: run.strategy.name for run in runs for text in run.warnings}
     return "\n".join([*lines, *(f"warning ({name}): {text}" for text, name in texts.items())])
 
@@ -70,8 +74,8 @@ def compare_markdown(runs: Sequence[Run]) -> str:
 
 def verdict(runs: Sequence[Run]) -> str:
     """Say who wins and by how much, or who ties."""
-    ties = [r.strategy.name for r in runs if r.step_time <= runs[0].step_time * (1 + TIE)]
-    behind = [r for r in runs if r.step_time > runs[0].step_time * (1 + TIE)]
+    ties = [r.strategy.name for r in runs if r.decisive_time <= runs[0].decisive_time * (1 + TIE)]
+    behind = [r for r in runs if r.decisive_time > runs[0].decisive_time * (1 + TIE)]
     head = (
         f"{ties[0]} wins"
         if len(ties) == 1
@@ -79,8 +83,9 @@ def verdict(runs: Sequence[Run]) -> str:
     )
     if not behind:
         return head + "."
-    longer = behind[0].step_time / runs[0].step_time - 1
-    return f"{head}; {behind[0].strategy.name} takes {longer:.1%} longer per step."
+    longer = behind[0].decisive_time / runs[0].decisive_time - 1
+    until = "to accuracy" if runs[0].to_accuracy else "per step"
+    return f"{head}; {behind[0].strategy.name} takes {longer:.1%} longer {until}."
 
 
 def text_table(
@@ -203,14 +208,15 @@ def _traffic_lines(run: Run) -> list[str]:
 
 def _ranking(runs: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = (
-        "", "strategy", "step", "to the first", "samples/s", "speedup", "efficiency", "exposed", "MB/node",
-        "limited by",
+        "", "strategy", "step", *(("to accuracy",) if runs[0].to_accuracy else ()), "to the first", "samples/s", "speedup",
+        "efficiency", "exposed", "MB/node", "limited by",
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for place, run in enumerate(runs, 1):
-        loss = run.step_time / runs[0].step_time - 1.0
+        loss = run.decisive_time / runs[0].decisive_time - 1.0
         rows.append((
             f"{place}." if loss > TIE or place == 1 else "=", run.strategy.name, f"{_ms(run.step_time)} ms",
+            *((f"{run.to_accuracy.hours:,.4g} h",) if run.to_accuracy else ()),
             "" if place == 1 else f"{loss:+.1%}", f"{run.throughput:.1f}", f"{run.speedup:.2f}",
             f"{run.scaling_efficiency:.1%}", f"{_ms(run.metrics.exposed_communication)} ms",
             f"{bytes_sent(run.trace)[0] / 1e6:.1f}", run.bottleneck,

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.errors import InputError, PoseidonSimError, UnreadableFileError, nearest
+from poseidon_sim.metrics.convergence import Convergence
 from poseidon_sim.scenario import resolve
 from poseidon_sim.scenario.overrides import SHORT, apply, whole_path
 from poseidon_sim.scenario.schema import NetworkSpec, ScenarioSpec
@@ -44,6 +45,7 @@ class Scenario:
     raw: dict[str, Any]
     source: str = ""
     micro_batch_size: int | None = None
+    convergence: Convergence | None = None
 
     @property
     def currency(self) -> str:
@@ -131,13 +133,15 @@ def _build(raw: dict[str, Any], changes: Mapping[str, object], source: str) -> S
         cluster = resolve.cluster(spec.cluster)
         strategy = resolve.strategy(spec.strategy)
         price = _price(spec, cluster)
+        convergence = resolve.convergence(spec.convergence)
     except PoseidonSimError:
         raise
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"the scenario cannot be read: {error}") from None
     batch = _batch_size(spec, workload, cluster)
     return Scenario(
-        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster)), changed, source, spec.micro_batch_size
+        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster)), changed, source,
+        spec.micro_batch_size, convergence,
     )
 
 
@@ -212,6 +216,8 @@ def _first_mistake(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{path} is missing; {_EXAMPLES.get(path, 'give it')}"
     shown = repr(given) if len(repr(given)) < 80 else repr(given)[:77] + "..."
+    if problem["type"] == "literal_error":
+        return f"{path}={shown}: must be {problem['ctx']['expected'].replace(chr(39), '')}"
     return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower()).format(**problem.get('ctx', {}))}"
 
 
@@ -229,7 +235,6 @@ _RULES = {
     "model_type": "must be a mapping of keys",
     "dict_type": "must be a mapping of keys",
     "list_type": "must be a list",
-    "literal_error": "must be weak or strong",
 }
 _EXAMPLES = {
     "model": "write model: vgg19 (see `poseidon-sim list models`)",
@@ -248,7 +253,7 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     for part in where:
         spec = {
             "cluster": schema.ClusterSpec, "network": schema.NetworkSpec, "host": schema.HostSpec,
-            "groups": schema.GroupSpec, "gpu": schema.GpuSpec,
+            "groups": schema.GroupSpec, "gpu": schema.GpuSpec, "convergence": schema.ConvergenceSpec,
         }.get(part, spec)  # fmt: skip
     return list(spec.model_fields)  # type: ignore[attr-defined]
 

@@ -13,7 +13,8 @@ from poseidon_sim.cluster.catalog import gpu as catalog_gpu
 from poseidon_sim.cluster.catalog import link as catalog_link
 from poseidon_sim.cluster.catalog import list_links
 from poseidon_sim.errors import InputError, nearest, unknown_name
-from poseidon_sim.scenario.schema import ClusterSpec, GpuSpec, GroupSpec, HostSpec, NetworkSpec
+from poseidon_sim.metrics.convergence import Convergence, read_curve
+from poseidon_sim.scenario.schema import ClusterSpec, ConvergenceSpec, GpuSpec, GroupSpec, HostSpec, NetworkSpec
 from poseidon_sim.strategy.base import Strategy
 from poseidon_sim.strategy.registry import strategy_class
 from poseidon_sim.units import parse_flops, parse_rate, parse_share, parse_size, parse_time
@@ -175,6 +176,44 @@ def _matrix(rows: list[list[Any]] | None, nodes: int, name: str) -> tuple[tuple[
         tuple(math.inf if i == j else parse_rate(rate, f"{name}[{i}][{j}]") for j, rate in enumerate(row))
         for i, row in enumerate(rows)
     )
+
+
+#: ways to say how many iterations training needs: the keys each takes, and the basis it has when none is stated
+_WAYS = (
+    (("min_steps", "critical_batch"), "assumed"),
+    (("iterations",), "given"),
+    (("epochs", "dataset_size"), "given"),
+    (("curve",), "measured"),
+)
+
+
+def convergence(spec: ConvergenceSpec | None) -> Convergence | None:
+    """Build the iterations to the target; exactly one way to say them may be taken."""
+    if spec is None:
+        return None
+    taken = [(keys, basis) for keys, basis in _WAYS if any(getattr(spec, key) is not None for key in keys)]
+    if len(taken) != 1:
+        named = ", ".join(key for keys, _ in taken for key in keys if getattr(spec, key) is not None)
+        wrong = f"{named} are given, which is more than one way to say it" if named else "says no iterations"
+        raise InputError(
+            f"convergence: {wrong}; give min_steps and critical_batch, or iterations, or epochs and dataset_size, or curve"
+        )
+    (keys, basis), more = taken[0], spec.model_dump(include=_SHARED)
+    for key in keys:
+        if getattr(spec, key) is None:
+            raise InputError(f"convergence.{key} is missing; {' and '.join(keys)} belong together")
+    more["basis"] = spec.basis or basis
+    if spec.min_steps is not None and spec.critical_batch is not None:
+        return Convergence(spec.min_steps, spec.min_steps * spec.critical_batch, **more)
+    if spec.epochs is not None and spec.dataset_size is not None:
+        return Convergence(min_samples=spec.epochs * spec.dataset_size, **more)
+    if spec.iterations is not None:
+        return Convergence(spec.iterations, **more)
+    curve = read_curve(spec.curve) if isinstance(spec.curve, str) else tuple(spec.curve or ())
+    return Convergence(curve=curve, **more)
+
+
+_SHARED = {"staleness", "staleness_penalty", "local_steps_exponent", "sparsity_exponent", "factor", "source", "target"}
 
 
 def strategy(given: str | Mapping[str, Any]) -> Strategy:

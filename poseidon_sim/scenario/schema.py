@@ -21,6 +21,8 @@ Flops = Annotated[Any, _quantity('compute rate with its unit, "6.14 TFLOP/s"')]
 Share = Annotated[Any, _quantity('share, 0.94 or "94 %"')]
 Money = Annotated[Any, _quantity('price per hour, "3.06 USD/h"')]
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
+Amount = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
@@ -98,6 +100,27 @@ class ClusterSpec(Strict):
     name: str = ""
 
 
+class ConvergenceSpec(Strict):
+    """How many iterations training needs: a law, a curve, or a number of iterations or epochs."""
+
+    min_steps: Amount = Field(default=None, description="iterations that no batch goes below")
+    critical_batch: Amount = Field(default=None, description="global batch that needs twice min_steps")
+    iterations: Amount = Field(default=None, description="iterations to the target, whatever the batch")
+    epochs: Amount = Field(default=None, description="passes over the data to the target, whatever the batch")
+    dataset_size: Amount = Field(default=None, description="samples of an epoch")
+    curve: str | list[tuple[float, float]] | None = Field(
+        default=None, description="[[global batch, iterations], ...], or a CSV with the columns global_batch and iterations"
+    )
+    staleness: NotNegative = None
+    staleness_penalty: NotNegative = None
+    local_steps_exponent: NotNegative = None
+    sparsity_exponent: NotNegative = None
+    factor: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    basis: Literal["assumed", "given", "measured", "fitted"] | None = None
+    source: str = ""
+    target: str = ""
+
+
 class ScenarioSpec(Strict):
     """A whole scenario file."""
 
@@ -108,6 +131,7 @@ class ScenarioSpec(Strict):
     scaling: Literal["weak", "strong"] = "weak"
     cluster: ClusterSpec
     strategy: str | dict[str, Any]
+    convergence: ConvergenceSpec | None = None
     price_per_gpu_hour: Money = None
     price_per_node_hour: Money = None
     name: str = ""

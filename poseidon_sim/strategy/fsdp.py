@@ -84,14 +84,10 @@ class Fsdp(Strategy):
         units, ready = self.units(plan.layers), start
         synced: list[Handles] = []
         for micro in range(plan.num_passes):
-            ready, synced = self._pass(plan, units, ready, last=micro == plan.num_passes - 1)
-        ready = self._update(plan, plan.all_of(ready, *synced))
-        if self.shard in ("gradients", "optimizer"):
-            done = [self._gather(plan, unit, ready) for unit in units]
-            ready = plan.all_of(ready, *done)
-        return ready
+            ready, synced = self.one_pass(plan, units, ready, last=micro == plan.num_passes - 1)
+        return self.update(plan, units, plan.all_of(ready, *synced))
 
-    def _pass(self, plan: Plan, units: list[Unit], ready: Handles, last: bool) -> tuple[Handles, list[Handles]]:
+    def one_pass(self, plan: Plan, units: list[Unit], ready: Handles, last: bool) -> tuple[Handles, list[Handles]]:
         """Record one micro-batch; return the end of backward and of every reduction."""
         ended = [ready, ready]  # of the unit before the last, and of the last
         backward = [(unit, True) for unit in reversed(units)]
@@ -127,12 +123,16 @@ class Fsdp(Strategy):
         algorithm = collective_algorithm("ring") if self.shard == "none" else ReduceScatter()
         return algorithm.record(plan, _bytes(unit), ready, label="gradients", layer=unit[-1])
 
-    def _update(self, plan: Plan, ready: Handles) -> Handles:
+    def update(self, plan: Plan, units: list[Unit], ready: Handles) -> Handles:
+        """Record the optimizer's step; where parameters are whole between steps, they are gathered after it."""
         part = 1.0 if self.shard == "none" else 1.0 / plan.num_gpus
         gpus = [None if plan.workload.is_measured else plan.classes[int(c)].gpu for c in plan.workers]
         moved = 2 * plan.workload.optimizer_bytes + BESIDE_STATE
         seconds = [optimizer_time(gpu, part * plan.workload.parameters, moved) if gpu else 0.0 for gpu in gpus]
-        return plan.on_gpu("update", np.array(seconds), ready, label="optimizer")
+        ready = plan.on_gpu("update", np.array(seconds), ready, label="optimizer")
+        if self.shard in ("gradients", "optimizer"):
+            ready = plan.all_of(ready, *[self._gather(plan, unit, ready) for unit in units])
+        return ready
 
     def network_bytes(self, job: Job) -> float:
         """(P-1)/P of the model for each gathering and reduction: 3 halves of an all-reduce per pass when all is sharded."""

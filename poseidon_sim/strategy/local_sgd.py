@@ -2,7 +2,7 @@
 
 Paper: Stich, ICLR'19; Lin et al., ICLR'20 (post-local SGD); periodic averaging since McDonald et al. 2010.
 Simplified: averaging costs one all-reduce of the parameters after the last local step, and nothing overlaps; what fewer averages
-do to convergence is not modelled.
+do to convergence is what `ps.Convergence` is told (`local_steps_exponent`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Paper: Shoeybi et al., arXiv 1909.08053 (tensor); Narayanan et al., SC'21 (pipeline, interleaving, the three together); Korthikanti
 et al., arXiv 2205.05198 (sequence parallelism, recomputation); Huang et al., NeurIPS'19 (GPipe); ZeRO-1, SC'20.
-Simplified: a pass's all-reduces among tensor-parallel GPUs follow its compute as one; context parallelism's exchange of keys and
-values is hidden; replicas of a stage are rings that leave every node once; norms of gradients cost nothing.
+Simplified: a pass's all-reduces among tensor-parallel GPUs, and all-to-alls among experts, follow its compute as one; experts are
+evenly used; context parallelism's exchange of keys and values is hidden; replicas of a stage are rings that leave every node once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from poseidon_sim.errors import InputError
 from poseidon_sim.plan.pipeline import Placement, record_passes
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.plan.replicas import sum_gradients, update_parameters
+from poseidon_sim.plan.replicas import sum_copies, sum_gradients, traffic, update_parameters
 from poseidon_sim.plan.schedule import SCHEDULES, pipeline_schedule
 from poseidon_sim.plan.stages import Split, stages
 from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
@@ -38,7 +38,7 @@ class Megatron(Strategy):
     schedule : '1f1b', 'gpipe' or 'message-driven'. `interleave` : runs of layers on each device (1f1b only).
     recompute : 'none', 'selective' (attention) or 'full' (whole blocks) forward again before backward.
     sequence_parallel : norms and residual sums are dealt out over the tensor-parallel GPUs too.
-    zero : 0, or 1 (every replica updates its part of the parameters).
+    zero : 0, or 1 (every replica updates its part of the parameters). `experts` : replicas with different experts.
     overlap : gradients are summed beside the last backward pass. `blocking` : a device waits until its message is through.
     """
 
@@ -56,18 +56,21 @@ class Megatron(Strategy):
     recompute: Literal["none", "selective", "full"] = "none"
     sequence_parallel: bool = False
     zero: int = 0
+    experts: int = 1
     overlap: bool = False
     blocking: bool = True
 
     @cached_property
     def split(self) -> Split:
         """How the model is cut."""
-        return Split(self.pipeline * self.interleave, self.tensor, self.context, self.sequence_parallel, self.recompute)
+        return Split(
+            self.pipeline * self.interleave, self.tensor, self.context, self.sequence_parallel, self.recompute, self.experts
+        )  # fmt: skip
 
     def placement(self, cluster: Cluster) -> Placement:
         """Return where the pipeline's devices stand; raise InputError where the GPUs cannot be dealt out so."""
         per_replica, gpus, node = self.tensor * self.pipeline * self.context, cluster.num_gpus, cluster.gpus_per_node
-        for name in ("tensor", "pipeline", "context", "interleave"):
+        for name in ("tensor", "pipeline", "context", "interleave", "experts"):
             require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         require(
             gpus % per_replica == 0,
@@ -80,7 +83,12 @@ class Megatron(Strategy):
         )
         inside = node % self.tensor == 0 or self.tensor % node == 0
         require(inside, f"tensor={self.tensor} is neither a part nor a multiple of gpus_per_node={node}")
-        return Placement(self.pipeline, device, self.tensor, node)
+        place = Placement(self.pipeline, device, self.tensor, node, self.experts)
+        among = place.replicas % self.experts == 0 and (
+            place.replicas_inside % self.experts == 0 or self.experts % place.replicas_inside == 0
+        )
+        require(among, f"experts={self.experts} does not divide {place.replicas} replicas ({place.replicas_inside} in a node)")
+        return place
 
     def layout(self, job: Job) -> Layout:
         return self.placement(job.cluster).layout(job.cluster)
@@ -92,8 +100,7 @@ class Megatron(Strategy):
         if micro < 1 or batch % micro:
             raise InputError(
                 f"{job.global_batch_size:g} samples over {replicas} replicas are {batch:g} each, no multiple of "
-                f"micro_batch_size={micro}; "
-                "change global_batch_size or micro_batch_size"
+                f"micro_batch_size={micro}; change global_batch_size or micro_batch_size"
             )
         return micro, int(batch) // micro
 
@@ -111,19 +118,16 @@ class Megatron(Strategy):
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Of the first stage, which holds most: the micro-batches in flight and its part of the layers."""
-        _, count = self.passes(job)
-        place, v = self.placement(job.cluster), self.interleave
-        made = stages(job.workload.with_changes(single_gpu_throughput=None), job.cluster.gpu, 1.0, self.split).parameters
-        held = max(made[d :: self.pipeline].sum() for d in range(self.pipeline)) / max(1, job.workload.parameters)
-        flying = count if self.schedule == "gpipe" else min(count, self.pipeline + (self.pipeline - 1) / v * (v > 1))
+        count, place, v, p = self.passes(job)[1], self.placement(job.cluster), self.interleave, self.pipeline
+        made = stages(job.workload.with_changes(single_gpu_throughput=None), job.cluster.gpu, 1.0, self.split)
+        dense, experts = made.parameters / max(1, job.workload.parameters), made.expert_parameters / max(1, job.workload.parameters)
+        held = max((dense + experts)[d::p].sum() for d in range(p))
+        mine = dense / place.replicas + experts / place.of_experts.replicas if self.zero else dense + experts
+        flying = count if self.schedule == "gpipe" else min(count, p + (p - 1) / v * (v > 1))
         split = self.tensor if self.sequence_parallel else 1.0 / (10 / 34 + 24 / 34 / self.tensor)  # Korthikanti et al., table 2
-        kept = flying / self.pipeline / self.context / split * recomputed_share(job.workload, self.recompute)
-        return {
-            "parameters": held,
-            "gradients": held,
-            "optimizer": held / (place.replicas if self.zero else 1),
-            "activations": kept,
-        }
+        kept = flying / p / self.context / split * recomputed_share(job.workload, self.recompute)
+        most = max(mine[d::p].sum() for d in range(p))
+        return {"parameters": held, "gradients": held, "optimizer": most, "activations": kept}
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
         place = self.placement(plan.cluster)
@@ -133,19 +137,10 @@ class Megatron(Strategy):
         order = pipeline_schedule(self.schedule, self.pipeline, plan.num_passes, self.interleave, pieces)
         done = [record_passes(plan, place, [of[w] for w in line], line, order, start, self.blocking) for line in lines]
         summed = sum_gradients(plan, place, of, lines, order, np.stack(done), sharded=self.zero > 0, by_piece=self.overlap)
-        return update_parameters(plan, place, of, lines, summed, sharded=self.zero > 0)
+        return update_parameters(plan, place, of, lines, sum_copies(plan, place, of, lines, summed), sharded=self.zero > 0)
 
     def network_bytes(self, job: Job) -> float:
-        """Activations and their gradients over every cut that leaves a node, rings of replicas, tensor groups wider than a node."""
-        place, (micro, count) = self.placement(job.cluster), self.passes(job)
-        of = stages(job.workload, job.cluster.gpu, micro, self.split)
-        p, total = self.pipeline, 0.0
-        for s in range(p * self.interleave - 1):
-            if place.crosses(s % p, (s + 1) % p):
-                total += 2 * count * of.boundary_bytes[s] * place.replicas
-        rings = place.groups_per_node * place.nodes if place.replicas > place.replicas_inside else 0
+        """What crosses between nodes: `traffic`, formula by formula."""
+        micro, count = self.passes(job)
         size = ELEMENT_BYTES[job.workload.precision] if self.zero else 0
-        held = of.gradient_bytes.sum() * (1 if self.zero else 2) + size * of.parameters.sum()
-        total += rings * held * (place.replicas - 1) / place.replicas
-        wide = place.nodes if self.tensor > place.per_node else 0
-        return float(total + 2 * wide * (self.tensor - 1) / self.tensor * count * of.tensor_bytes.sum())
+        return traffic(self.placement(job.cluster), stages(job.workload, job.cluster.gpu, micro, self.split), count, size)

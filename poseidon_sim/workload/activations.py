@@ -44,11 +44,11 @@ def _kept(layer: Layer, previous: Layer | None, size: int) -> float:
 
 
 @lru_cache(maxsize=64)
-def recomputed_share(workload: Workload, recompute: str) -> float:
+def recomputed_share(workload: Workload, recompute: str, group: int = 1) -> float:
     """Return the share of the kept elements that is left when blocks are recomputed: 'none', 'selective' or 'full'.
 
-    With full recomputation every block keeps what it reads, and one block at a time is whole again; with selective attention
-    keeps no scores. Source: Korthikanti et al., arXiv 2205.05198.
+    With full recomputation every `group` of blocks keeps what it reads, and one group at a time is whole again; with selective
+    attention keeps no scores. Source: Korthikanti et al., arXiv 2205.05198.
     """
     blocks = {layer.block for layer in workload.layers if layer.block}
     whole = kept_elements(workload)
@@ -59,4 +59,4 @@ def recomputed_share(workload: Workload, recompute: str) -> float:
         return 1.0 - sum(_kept(x, None, size) - x.output_elements for x in layers if x.kind == "attention") / whole
     ends = {layer.block: layer.output_elements for layer in layers if layer.block}
     inside = kept_elements(workload.with_changes(layers=tuple(layer for layer in layers if layer.block)))
-    return min(1.0, (whole - inside + sum(ends.values()) + inside / len(blocks)) / whole)
+    return min(1.0, (whole - inside + sum(ends.values()) / group + group * inside / len(blocks)) / whole)

@@ -52,7 +52,10 @@ def _one(entry: Entry, shapes: tuple[Shape, ...], num_axes: int, what: str) -> S
 
 
 def linear(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
-    """Weights M x N on every vector read; an image is flattened, a sequence taken position by position."""
+    """Weights M x N on every vector read; an image is flattened, a sequence taken position by position.
+
+    With `experts` there are so many of the weights, and every position goes through one of them.
+    """
     shape = shapes[0] if len(shapes) == 1 else _one(entry, shapes, 1, "one vector")
     if "shape" in entry:
         if len(entry.shape("shape")) != 2:
@@ -64,13 +67,13 @@ def linear(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
     else:
         num_outputs = entry.count("outputs")
         rows, num_inputs = shape if len(shape) == 2 else (1, prod(shape))
-    tied = "tied" in entry
-    bias = (num_outputs,) if entry.flag("bias", False) else ()
+    tied, experts = "tied" in entry, entry.count("experts", 1)
+    bias = (experts * num_outputs,) if entry.flag("bias", False) else ()
     return Inferred(
         output=(rows, num_outputs) if len(shape) == 2 and rows == shape[0] else (num_outputs,),
-        tensors=bias if tied else (num_inputs * num_outputs, *bias),
+        tensors=bias if tied else (experts * num_inputs * num_outputs, *bias),
         forward_flops=2.0 * rows * num_inputs * num_outputs,
-        factor_shape=None if tied else (num_inputs, num_outputs),
+        factor_shape=None if tied or experts > 1 else (num_inputs, num_outputs),
         factor_rows=float(rows),
         gradient_products=2 if tied else 1,
     )
@@ -255,6 +258,20 @@ def attention(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
     return Inferred((positions, hidden), forward_flops=flops, gradient_products=2, heads=shape)
 
 
+def dispatch(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
+    """Every position once for each of the `active` experts that a router chose for it."""
+    positions, features = _one(entry, shapes, 2, "a sequence (positions, features)")
+    return Inferred((entry.count("active") * positions, features))
+
+
+def collect(entry: Entry, shapes: tuple[Shape, ...]) -> Inferred:
+    """The weighted sum of what the `active` experts of a position made of it."""
+    rows, features = _one(entry, shapes, 2, "a sequence (positions, features)")
+    if rows % entry.count("active"):
+        raise entry.error(f"active={entry.count('active')} does not divide the {rows} positions it reads")
+    return Inferred((rows // entry.count("active"), features), forward_flops=2.0 * rows * features)
+
+
 _LINEAR_ADVICE = "shape: [inputs, outputs]"
 _CONV_ADVICE = "channels and kernel (and the model's input: [channels, height, width])"
 
@@ -264,7 +281,7 @@ def _kind(infer: Rule | None, keys: str = "", settled_by: str = "", advice: str 
 
 
 KINDS: dict[str, Kind] = {
-    "linear": _kind(linear, "shape outputs bias tied", "shape outputs", _LINEAR_ADVICE),
+    "linear": _kind(linear, "shape outputs bias tied experts", "shape outputs", _LINEAR_ADVICE),
     "conv": _kind(
         conv,
         "shape channels kernel stride padding dilation groups bias",
@@ -285,6 +302,8 @@ KINDS: dict[str, Kind] = {
     "embedding": _kind(embedding, "vocabulary outputs", "vocabulary outputs", "vocabulary and outputs"),
     "lstm": _kind(lstm, "outputs", "outputs", "outputs"),
     "attention": _kind(attention, "heads key_value_heads window causal fused", "heads", "heads"),
+    "dispatch": _kind(dispatch, "active", "active", "active"),
+    "collect": _kind(collect, "active", "active", "active"),
     "other": _kind(None),
 }
 PARAMETRISED = frozenset({"linear", "conv", "embedding", "lstm"})

@@ -38,6 +38,8 @@ class Layer:
     inputs : names of the layers it reads from.
     block : which repeated block of the model it belongs to ('layer.3'), '' outside of any.
     saved_flops : factor by which a fast algorithm (Winograd) cuts the multiplications of this layer without tensor cores.
+    experts : experts the layer holds; every position uses some of them (its FLOP are those of the ones used).
+    tied : the layer whose first tensor it shares, '' if none.
     gradient_bytes_given : stated gradient size in bytes, overriding elements x element size; None normally.
     heads : how an attention layer is cut into heads, or None (not known, or no attention).
     """
@@ -58,6 +60,8 @@ class Layer:
     inputs: tuple[str, ...] = ()
     heads: Heads | None = None
     block: str = ""
+    experts: int = 1
+    tied: str = ""
 
     @property
     def parameters(self) -> int:

@@ -108,6 +108,8 @@ def _layer(step: Step, chain: _Chain) -> Layer:
         gradient_bytes_given=entry.size("gradient_bytes"),
         inputs=tuple(each for each in step.inputs if isinstance(each, str) and each != MODEL_INPUT),
         block=step.block,
+        experts=entry.count("experts", 1) if "experts" in entry else 1,
+        tied=entry.text("tied") if "tied" in entry else "",
     )
 
 

@@ -4,6 +4,8 @@ Architecture keys: `layers`, `hidden`, `heads`, `vocabulary`, and optionally `ke
 attention), `feed_forward` (default 4 x hidden), `gated` (a gate beside the first feed-forward layer),
 `positions` (rows of a learned table; without it positions cost no parameters, as rotary ones), `token_types`,
 `norm` (layer or rms), `norm_first` (before each part, or after), `bias`, `fused_qkv` (one layer for q, k, v),
+`experts` (of which a router sends every position to `active_experts`, default 2; each is `expert_feed_forward`
+wide, default `feed_forward`), `shared` (experts of that width that every position goes through), and `head`:
 `head`: own (an output layer), tied (shares the token table), pooler, pretraining (BERT's two) or none,
 `causal` (later positions are hidden; default: with an own or tied head) and `fused_attention` (one kernel that never
 writes its scores, or several; default: as the GPU does).
@@ -19,6 +21,7 @@ Written = dict[str, object]
 _KEYS = frozenset(
     {"layers", "hidden", "heads", "vocabulary", "key_value_heads", "feed_forward", "gated", "positions"}
     | {"token_types", "norm", "norm_first", "bias", "fused_qkv", "head", "causal", "fused_attention"}
+    | {"experts", "active_experts", "expert_feed_forward", "shared"}
 )
 _HEADS = ("own", "tied", "pooler", "pretraining", "none")
 
@@ -79,11 +82,14 @@ def _block(entry: Entry) -> list[Written]:
     """One layer: attention and feed-forward, each with its residual sum and norm."""
     norm, first = _norm(entry), entry.flag("norm_first", True)
     attention = _attention(entry, "attention_norm" if first else "$input")
-    feed_forward = _feed_forward(entry, "feed_forward_norm" if first else "attention_norm")
-    between = "attention_sum" if first else "attention_norm"
+    source, between = ("feed_forward_norm", "attention_sum") if first else ("attention_norm", "attention_norm")
+    if "experts" in entry:
+        feed_forward, ends = _experts(entry, source)
+    else:
+        feed_forward, ends = _feed_forward(entry, source, entry.count("feed_forward", 4 * entry.count("hidden"))), ["down"]
     sums: list[Written] = [
         {"name": "attention_sum", "kind": "add", "inputs": ["$input", "attention_output"]},
-        {"name": "feed_forward_sum", "kind": "add", "inputs": [between, "down"]},
+        {"name": "feed_forward_sum", "kind": "add", "inputs": [between, *ends]},
     ]
     norms: list[Written] = [{"name": "attention_norm", **norm}, {"name": "feed_forward_norm", **norm}]
     if first:
@@ -112,15 +118,31 @@ def _attention(entry: Entry, source: str) -> list[Written]:
     return [*projections, scores, _linear(entry, "attention_output", hidden)]
 
 
-def _feed_forward(entry: Entry, source: str) -> list[Written]:
-    hidden = entry.count("hidden")
-    inner = entry.count("feed_forward", 4 * hidden)
-    down = _linear(entry, "down", hidden)
+def _feed_forward(entry: Entry, source: str, inner: int, prefix: str = "", **more: object) -> list[Written]:
+    up_name, down_name, gate_name = (prefix + name for name in ("up", "down", "gate"))
+    down = _linear(entry, down_name, entry.count("hidden"), **more)
     if not entry.flag("gated", False):
-        return [_linear(entry, "up", inner, input=source, then="activation"), down]
-    gate = _linear(entry, "gate", inner, input=source, then="activation")
-    up = _linear(entry, "up", inner, input=source)
-    return [gate, up, {"name": "gated", "kind": "multiply", "inputs": ["gate", "up"]}, down]
+        return [_linear(entry, up_name, inner, input=source, then="activation", **more), down]
+    gate = _linear(entry, gate_name, inner, input=source, then="activation", **more)
+    up = _linear(entry, up_name, inner, input=source, **more)
+    return [gate, up, {"name": prefix + "gated", "kind": "multiply", "inputs": [gate_name, up_name]}, down]
+
+
+def _experts(entry: Entry, source: str) -> tuple[list[Written], list[str]]:
+    """A router, its experts between dispatch and collect, and shared experts beside them; and the layers to add up."""
+    experts, active = entry.count("experts"), entry.count("active_experts", 2)
+    if active > experts:
+        raise entry.error(f"active_experts={active} must be at most experts={experts}")
+    inner = entry.count("expert_feed_forward", entry.count("feed_forward", 4 * entry.count("hidden")))
+    layers: list[Written] = [
+        {"name": "router", "kind": "linear", "outputs": experts, "input": source},
+        {"name": "dispatch", "kind": "dispatch", "active": active, "input": source},
+        *_feed_forward(entry, "dispatch", inner, experts=experts),
+        {"name": "collect", "kind": "collect", "active": active},
+    ]
+    if "shared" not in entry:
+        return layers, ["collect"]
+    return [*layers, *_feed_forward(entry, source, entry.count("shared") * inner, "shared_")], ["collect", "shared_down"]
 
 
 def _head(entry: Entry) -> list[Written]:

@@ -27,7 +27,7 @@ LAW: dict[str, set[str]] = {
     "metrics": {"trace", "plan", "cluster", "workload", "engine.program", *BASE},
     "report": {"metrics", "trace", "plan", "cluster", "engine.program", *BASE},
     "analytic": {"workload", "cluster", *BASE},
-    "scenario": {"workload", "cluster", "strategy", "collective", "provenance", *BASE},
+    "scenario": {"workload", "cluster", "strategy", "collective", "metrics.convergence", "provenance", *BASE},
     "provenance": set(),
     "simulation": {
         "scenario", "metrics", "trace", "strategy", "collective", "plan", "engine", "workload", "cluster", "provenance", *BASE,

@@ -6,7 +6,7 @@ import pytest
 
 import poseidon_sim as ps
 from poseidon_sim.metrics import largest_batch, memory_per_gpu
-from poseidon_sim.metrics.memory import FRAMEWORK_BYTES
+from poseidon_sim.plan.memory import FRAMEWORK_BYTES
 from poseidon_sim.workload.activations import kept_elements
 
 

@@ -2,6 +2,6 @@
 
 from .awake import awake_processors
 from .job import Job, RunLayer
-from .launch import RunResult, run_job
+from .launch import RunResult, run_job, run_jobs
 
-__all__ = ["Job", "RunLayer", "RunResult", "awake_processors", "run_job"]
+__all__ = ["Job", "RunLayer", "RunResult", "awake_processors", "run_job", "run_jobs"]

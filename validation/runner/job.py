@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
+NETS = ("mlp", "cnn", "wide-mlp")  # built in `torch_nets`
 STRATEGIES = ("parameter-server", "sufficient-factor-broadcast", "poseidon", "all-reduce")
 ELEMENT_BYTES = 4
 
@@ -52,7 +53,12 @@ class Job:
     pacing : payload bytes/s (up, down) of every process, for loopback without a shaped network; () is
     unpaced.
     socket_buffer : bytes of each socket's send and receive buffer, or None for the system's automatic size.
-    numeric : compute true gradients and update true parameters (tests); else the bytes are dummies.
+    numeric : compute made-up gradients and update true parameters (tests); else the bytes are dummies.
+    net : one of `NETS`, a real PyTorch net whose layers `torch_nets.job_of` fills in; '' is the emulated GPU.
+    device : 'cpu' or 'cuda', where `net` trains; gradients of a CUDA device are staged through pinned host memory.
+    transport : 'tcp' (the runner's own messages), or, for an all-reduce of `net`, torch.distributed over 'gloo'
+        or 'nccl'.
+    keep_parameters : send the parameters back to the launcher (with `numeric` always).
     coupling : share by which gradients depend on the parameters (numeric only).
     seed : of the initial parameters and the samples (numeric only).
     real_time : ask the system for real-time priority (needs root; ignored without).
@@ -77,6 +83,10 @@ class Job:
     seed: int = 0
     learning_rate: float = 0.1
     real_time: bool = True
+    net: str = ""
+    device: str = "cpu"
+    transport: str = "tcp"
+    keep_parameters: bool = False
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,10 +98,30 @@ class Job:
             raise ValueError(
                 f"servers and staleness are the parameter server's; strategy={self.strategy!r} has neither"
             )
+        self._check_net()
         if self.slowdown and len(self.slowdown) != self.workers:
             raise ValueError(f"slowdown names {len(self.slowdown)} workers of {self.workers}")
         if self.pacing and len(self.pacing) != self.processes:
             raise ValueError(f"pacing names {len(self.pacing)} processes of {self.processes}")
+
+    def _check_net(self) -> None:
+        if self.net and self.net not in NETS:
+            raise ValueError(f"net={self.net!r} is not one of {', '.join(NETS)}")
+        if not self.net and (self.device, self.transport) != ("cpu", "tcp"):
+            raise ValueError("device and transport are those of a real net; name one with net=")
+        if self.net and (self.numeric or self.slowdown):
+            raise ValueError("a real net has gradients and times of its own: neither numeric nor slowdown")
+        if self.device not in ("cpu", "cuda") or self.transport not in ("tcp", "gloo", "nccl"):
+            raise ValueError(f"device={self.device!r} (cpu, cuda) or transport={self.transport!r} (tcp, gloo, nccl) is unknown")
+        if self.transport != "tcp" and self.strategy != "all-reduce":
+            raise ValueError(f"transport={self.transport!r} has all-reduce only, not {self.strategy}")
+        if (self.transport == "nccl") != (self.device == "cuda" and self.transport != "tcp"):
+            raise ValueError("nccl needs device='cuda', and gloo device='cpu'")
+
+    @property
+    def true_gradients(self) -> bool:
+        """Whether gradients are computed and parameters change."""
+        return self.numeric or bool(self.net)
 
     @property
     def processes(self) -> int:

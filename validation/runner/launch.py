@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,20 +62,32 @@ class RunResult:
 
 
 def run_job(job: Job, network: Network | None = None, timeout: float = 300.0) -> RunResult:
-    """Run `job` with one process per node of `network`, or all on loopback.
+    """Run one job: `run_jobs` with a list of one."""
+    return run_jobs([job], network, timeout)[0]
+
+
+def run_jobs(jobs: Sequence[Job], network: Network | None = None, timeout: float = 300.0) -> list[RunResult]:
+    """Run jobs one after the other with one process per node of `network`, or all on loopback.
+
+    The processes are started once, which is what takes long where they load PyTorch.
 
     Raises
     ------
     RuntimeError
         A process failed or took longer than `timeout` seconds; the message carries its error output.
     """
-    before = (network.drops(), network.retransmits()) if network else (0, 0)
-    with tempfile.TemporaryFile("w+") as errors:
-        processes = [_start(network, rank, errors) for rank in range(job.processes)]
+    results = []
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as place:
+        processes = [_start(network, rank, errors) for rank in range(max(job.processes for job in jobs))]
         alarm = threading.Timer(timeout, _stop, (processes,))
         alarm.start()
         try:
-            results = _converse(job, network, processes)
+            for process in processes:
+                _hear(process)
+            for index, job in enumerate(jobs):
+                before = _counters(network)
+                found = _converse(job, network, processes[: job.processes], f"{place}/meeting{index}")
+                results.append(_result(job, found, before, _counters(network)))
         except (BrokenPipeError, json.JSONDecodeError) as error:
             _stop(processes)
             errors.seek(0)
@@ -82,13 +95,21 @@ def run_job(job: Job, network: Network | None = None, timeout: float = 300.0) ->
         finally:
             alarm.cancel()
             _stop(processes)
-    after = (network.drops() - before[0], network.retransmits() - before[1]) if network else (-1, -1)
-    return _result(job, results, *after)
+    return results
+
+
+def _counters(network: Network | None) -> tuple[int, int] | None:
+    """Drops and retransmits so far; None on loopback, where nobody counts."""
+    return (network.drops(), network.retransmits()) if network else None
 
 
 def _start(network: Network | None, rank: int, errors: Any) -> subprocess.Popen[str]:
     where = network.command(rank) if network else []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    line = "eth0" if network else "lo"  # which torch.distributed is to use
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": line, "NCCL_SOCKET_IFNAME": line,
+    }  # fmt: skip
     return subprocess.Popen(
         [*where, sys.executable, "-m", f"{PACKAGE}.node"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=errors, text=True, env=environment,
@@ -96,14 +117,12 @@ def _start(network: Network | None, rank: int, errors: Any) -> subprocess.Popen[
 
 
 def _converse(
-    job: Job, network: Network | None, processes: list[subprocess.Popen[str]]
+    job: Job, network: Network | None, processes: list[subprocess.Popen[str]], meeting: str
 ) -> list[dict[str, Any]]:
     text = job.to_json()
     hosts = [network.addresses[rank] if network else "127.0.0.1" for rank in range(job.processes)]
-    for process in processes:
-        _hear(process)
     for rank, process in enumerate(processes):
-        _tell(process, {"job": text, "rank": rank, "host": hosts[rank]})
+        _tell(process, {"job": text, "rank": rank, "host": hosts[rank], "meeting": meeting})
     addresses = [(host, _hear(process)["port"]) for host, process in zip(hosts, processes, strict=True)]
     for process in processes:
         _tell(process, addresses)
@@ -128,25 +147,30 @@ def _hear(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def _stop(processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
+        if process.stdin is not None and not process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+    for process in processes:
         if process.poll() is None:
             try:
                 process.wait(0.3)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None and not stream.closed:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+        if process.stdout is not None and not process.stdout.closed:
+            process.stdout.close()
 
 
-def _result(job: Job, results: list[dict[str, Any]], drops: int, retransmits: int) -> RunResult:
+def _result(
+    job: Job, results: list[dict[str, Any]], before: tuple[int, int] | None, after: tuple[int, int] | None
+) -> RunResult:
     cores = os.cpu_count() or 1
     cpu = results[0]["host_cpu"]
     total = max(1, sum(cpu))
     idle = cpu[1] + cpu[3] + cpu[4] if cpu else 0  # nice counts as idle: the spinners of `awake_processors`
     seconds = max(r["loop_s"] for r in results)
     sent = sum(r["sent_bytes"] for r in results) / (job.warm_up + job.iterations)
+    drops, retransmits = (after[0] - before[0], after[1] - before[1]) if before and after else (-1, -1)
     return RunResult(
         job, _step_times(job, results), sent, sum(r["loop_cpu_s"] for r in results) / seconds / cores,
         1 - idle / total if cpu else -1.0, cpu[7] / total if cpu else -1.0,

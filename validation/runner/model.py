@@ -25,17 +25,21 @@ class Model:
         self.job, self.rank = job, rank
         sizes = [layer.elements for layer in job.layers]
         self.first = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
-        self.flat = [np.zeros(int(self.first[-1]), np.float32) for _ in range(2)]
+        self.flat = [self.zeros(int(self.first[-1])) for _ in range(2)]
         self.gradients = [
             [flat[a:b] for a, b in zip(self.first, self.first[1:], strict=False)] for flat in self.flat
         ]
         self.parameters = initial_parameters(job)
         rows = job.batch_size
         self.factors: list[list[Array | None]] = [
-            [np.zeros(rows * sum(x.factor_shape), np.float32) if x.factor_shape else None for x in job.layers]
+            [self.zeros(rows * sum(x.factor_shape)) if x.factor_shape else None for x in job.layers]
             for _ in range(2)
         ]
         self.step = np.float32(job.learning_rate / job.workers)
+
+    def zeros(self, elements: int) -> Array:
+        """Memory that messages are sent from and received into."""
+        return np.zeros(elements, np.float32)
 
     def backward(self, layer: int, iteration: int) -> None:
         """Fill the gradient (and the factors, if it has any) of one layer; dummies stay as they are."""

@@ -1,4 +1,4 @@
-"""Ring all-reduce over the runner's own messages: reduce-scatter, then all-gather, one collective at a time.
+"""All-reduce bucket by bucket, and a ring over the runner's own messages: reduce-scatter, then all-gather, one collective at a time.
 
 A step's chunk is summed by the thread that received it, which then passes the next chunk on: no hand-over
 between threads inside a ring. Collectives run in the order in which their gradients become ready, the same on
@@ -19,13 +19,35 @@ from .sync import Send, Sync, as_bytes
 from .wire import RING, Header
 
 
-class RingSync(Sync):
+class BucketSync(Sync):
     """All-reduce per tensor, or one for the whole model (`fusion='all'`)."""
 
     def __init__(self, job: Job, rank: int, model: Model, send: Send) -> None:
         super().__init__(job, rank, model, send)
         self.buckets, self.of_layer = buckets_of(job, model)
         self.units = len(self.buckets)
+        self.layer_of_bucket = {b: layer for layer, own in enumerate(self.of_layer) for b in own}
+
+    def layer_of(self, unit: int) -> int | None:
+        return None if self.job.fusion == "all" else self.layer_of_bucket[unit]
+
+    def complete(self, bucket: int, iteration: int) -> None:
+        """Take the step that the sum of a bucket allows, and count it as fresh."""
+        if self.job.true_gradients:
+            lo, hi = self.buckets[bucket]
+            total = self.model.flat[iteration % 2]
+            for layer, first in enumerate(self.model.first[:-1]):
+                a, b = max(lo, int(first)), min(hi, int(self.model.first[layer + 1]))
+                if a < b:
+                    self.model.apply(layer, total[a:b], a - int(first), b - int(first))
+        self.finish(bucket, iteration)
+
+
+class RingSync(BucketSync):
+    """Reduce-scatter, then all-gather, around a ring of the runner's own messages."""
+
+    def __init__(self, job: Job, rank: int, model: Model, send: Send) -> None:
+        super().__init__(job, rank, model, send)
         self.lock = threading.RLock()
         self.waiting: deque[tuple[int, int]] = deque()
         self.current: tuple[int, int] | None = None
@@ -81,7 +103,7 @@ class RingSync(Sync):
                 self._pass_on()
                 continue
             self.current = None
-            self._complete(bucket, iteration)
+            self.complete(bucket, iteration)
 
     def _pass_on(self) -> None:
         assert self.current is not None
@@ -90,19 +112,9 @@ class RingSync(Sync):
         header = Header(RING, bucket, iteration, self.step, chunk.nbytes)
         self.send((self.rank + 1) % self.job.workers, header, as_bytes(chunk))
 
-    def _complete(self, bucket: int, iteration: int) -> None:
-        if self.job.numeric:
-            lo, hi = self.buckets[bucket]
-            total = self.model.flat[iteration % 2]
-            for layer, first in enumerate(self.model.first[:-1]):
-                a, b = max(lo, int(first)), min(hi, int(self.model.first[layer + 1]))
-                if a < b:
-                    self.model.apply(layer, total[a:b], a - int(first), b - int(first))
-        self.finish(iteration)
-
     def _alone(self, layer: int, iteration: int) -> None:
         for bucket in self.of_layer[layer]:
-            self._complete(bucket, iteration)
+            self.complete(bucket, iteration)
 
 
 def buckets_of(job: Job, model: Model) -> tuple[list[tuple[int, int]], list[list[int]]]:

@@ -33,6 +33,7 @@ class Sync:
         self.changed = threading.Condition()
         self.done: dict[int, int] = defaultdict(int)
         self.clocks = [-1] * job.workers
+        self.on_fresh: Callable[[int, int], None] = lambda unit, iteration: None
 
     def gradient_ready(self, layer: int, iteration: int) -> None:
         """Begin to synchronise a layer whose backward has ended."""
@@ -46,8 +47,13 @@ class Sync:
         """Act on a message."""
         raise NotImplementedError
 
-    def finish(self, iteration: int) -> None:
+    def layer_of(self, unit: int) -> int | None:
+        """The layer that a unit (what a message's header names) belongs to; None for the whole model."""
+        return unit
+
+    def finish(self, unit: int, iteration: int) -> None:
         """Count one layer (or bucket) of an iteration as fresh on this worker."""
+        self.on_fresh(unit, iteration)
         with self.changed:
             self.done[iteration] += 1
             if self.done[iteration] == self.units:
@@ -60,6 +66,9 @@ class Sync:
                 count = f"{self.done[iteration]} of {self.units} layers"
                 raise TimeoutError(f"process {self.rank}: {count} in iteration {iteration}")
             del self.done[iteration]
+
+    def close(self) -> None:
+        """Give back what the strategy holds outside of this process's memory."""
 
     def tell_clock(self, iteration: int) -> None:
         """Tell every worker that this one has finished an iteration (bounded staleness only)."""
@@ -178,7 +187,7 @@ class LayerSync(Sync):
             if complete:
                 self.pulls[layer] = 0
         if complete:
-            self.finish(iteration)
+            self.finish(layer, iteration)
 
     def _broadcast(self, layer: int, iteration: int) -> None:
         own = self.model.factors[iteration % 2][layer]
@@ -197,10 +206,10 @@ class LayerSync(Sync):
                 self.heard_of[layer][parity] = 0
         if complete:
             self._rebuild(layer, parity)
-            self.finish(iteration)
+            self.finish(layer, iteration)
 
     def _rebuild(self, layer: int, parity: int) -> None:
-        if not self.job.numeric:
+        if not self.job.true_gradients:
             return  # the emulated GPU multiplies for nothing
         total = np.zeros(self.job.layers[layer].elements, np.float32)
         for worker in range(self.job.workers):
