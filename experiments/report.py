@@ -12,9 +12,11 @@ import importlib
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from published import FLAGS, HERE, Row, flag_of, summary, targets
+from published import FLAGS, HERE, TARGETS, Row, flag_of, summary, targets
 
 import poseidon_sim as ps
 
@@ -60,10 +62,7 @@ def rows_of(system: System) -> list[Row]:
     found = []
     for script in system.scripts:
         if not (HERE / f"{script}.py").exists():
-            found += [
-                Row(line["id"], f"{line['system']}, {line['model']}, {line['metric']}", _number(line["value"]), None, "not modelled", flag_of(line["confidence"]), "no script yet")
-                for line in targets(*system.prefixes)
-            ]  # fmt: skip
+            found += from_corpora(system.prefixes)
             continue
         for row in importlib.import_module(script).rows():
             if isinstance(row, Row):
@@ -74,11 +73,41 @@ def rows_of(system: System) -> list[Row]:
     return found
 
 
-def _number(text: str) -> float:
+def from_corpora(prefixes: tuple[str, ...]) -> list[Row]:
+    """Return the rows of a system that has no script: as validation/corpora predicts them, in seconds, with generic strategies."""
+    known: dict[str, float | str] = {}
+    return [_row(cases().predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
+
+
+@cache
+def entries() -> list[Any]:
+    """Return what becomes of every published row."""
+    records, families = (_corpora(name) for name in ("records", "families"))
+    return [entry for entry in families.entries(records.read_all()) if entry.record.corpus == "system_targets"]
+
+
+def cases() -> Any:
+    return _corpora("cases")
+
+
+def _corpora(name: str) -> Any:
+    folder = TARGETS.parents[2]  # validation, called _validation in a wheel
+    sys.path.insert(0, str(folder.parent))
     try:
-        return float(text)
-    except ValueError:  # a range or a pair in words
-        return float("nan")
+        return importlib.import_module(f"{folder.name}.corpora.{name}")
+    finally:
+        sys.path.remove(str(folder.parent))
+
+
+def _row(entry: Any) -> Row:
+    record, case = entry.record, entry.case
+    what = f"{record.system}, {record.model}, {record.nodes} x {record.gpus} GPU: {record.metric}"
+    if case is not None and isinstance(entry.predicted, float):
+        use = "fitted" if case.use == "fitted" else "predicted"
+        return Row(record.id, f"{what} (s)", case.measured, entry.predicted, use, record.flag, f"as {case.label}")
+    value = float("nan") if record.value is None else record.value
+    use = "given" if entry.state == "given" else "not modelled"
+    return Row(record.id, what, value, None, use, record.flag, entry.reason or "an input of the others")
 
 
 def simplified(strategy: str) -> str:
