@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from poseidon_sim.errors import UnreadableFileError as UnreadableFileError
     from poseidon_sim.laws import check_strategy as check_strategy
     from poseidon_sim.plan.compute import layer_times as layer_times
+    from poseidon_sim.plan.partition import OperatorGraph as OperatorGraph
+    from poseidon_sim.plan.partition import makespan as makespan
+    from poseidon_sim.plan.partition import partition as partition
     from poseidon_sim.planner import advise as advise
     from poseidon_sim.planner import compare as compare
     from poseidon_sim.planner import monte_carlo as monte_carlo
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
     from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
+    from poseidon_sim.strategy.par_dnn import ParDnn as ParDnn
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
     from poseidon_sim.strategy.poseidon import best_scheme as best_scheme
@@ -101,6 +105,8 @@ _PUBLIC = {
     "Network": "cluster",
     "NodeGroup": "cluster",
     "OneBit": "strategy.one_bit",
+    "OperatorGraph": "plan.partition",
+    "ParDnn": "strategy.par_dnn",
     "ParameterServer": "strategy.parameter_server",
     "Poseidon": "strategy.poseidon",
     "PoseidonSimError": "errors",
@@ -122,12 +128,14 @@ _PUBLIC = {
     "list_collectives": "collective",
     "list_gpus": "cluster.catalog",
     "list_links": "cluster.catalog",
+    "makespan": "plan.partition",
     "merge_plan": "strategy.merged_gradient",
     "list_models": "workload.load",
     "list_strategies": "strategy.registry",
     "load_model": "workload.load",
     "load_scenario": "scenario",
     "record": "simulation",
+    "partition": "plan.partition",
     "profile_model": "calibration.profile",
     "read_measurements": "calibration",
     "simulate": "simulation",

@@ -27,6 +27,7 @@ _OURS = {
     "local-sgd": "local_sgd:LocalSgd",
     "megatron": "megatron:Megatron",
     "multi-stream": "multi_stream:MultiStream",
+    "par-dnn": "par_dnn:ParDnn",
 }
 
 
