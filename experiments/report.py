@@ -52,7 +52,7 @@ SYSTEMS = (
     System("FusionLLM (Tang et al., 2024)", ("fusionllm",), ("fusionllm",), ("B-FLLM",)),
     System("FireCaffe (Iandola et al., CVPR'16)", ("fire_caffe",), ("fire-caffe",), ("B-FC",)),
     System("Recurrent networks at Princeton (Svyatkovskiy et al., 2017)", ("frnn",), ("frnn",), ("B-FRNN",)),
-    System("ParDNN (Qararyah et al., 2021)", ("pardnn",), ("pardnn",), ("B-PDNN",)),
+    System("ParDNN (Qararyah et al., 2021)", ("par_dnn",), ("par-dnn",), ("B-PDNN",)),
     System("TPA-SCD (Parnell et al., 2017)", ("tpa_scd",), ("tpa-scd",), ("B-TPA",)),
 )  # fmt: skip
 

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from poseidon_sim.metrics.convergence import read_curve as read_curve
     from poseidon_sim.metrics.convergence import time_to_accuracy as time_to_accuracy
     from poseidon_sim.plan.compute import layer_times as layer_times
+    from poseidon_sim.plan.partition import OperatorGraph as OperatorGraph
+    from poseidon_sim.plan.partition import makespan as makespan
+    from poseidon_sim.plan.partition import partition as partition
     from poseidon_sim.planner import advise as advise
     from poseidon_sim.planner import compare as compare
     from poseidon_sim.planner import monte_carlo as monte_carlo
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.merged_gradient import merge_plan as merge_plan
     from poseidon_sim.strategy.multi_stream import MultiStream as MultiStream
     from poseidon_sim.strategy.one_bit import OneBit as OneBit
+    from poseidon_sim.strategy.par_dnn import ParDnn as ParDnn
     from poseidon_sim.strategy.parameter_server import ParameterServer as ParameterServer
     from poseidon_sim.strategy.poplar import Poplar as Poplar
     from poseidon_sim.strategy.poseidon import Poseidon as Poseidon
@@ -93,6 +97,9 @@ if TYPE_CHECKING:
 
 #: public name -> module that holds it; modules are imported when a name is first used, so that importing is quick
 _PUBLIC = {
+    "OperatorGraph": "plan.partition",
+    "makespan": "plan.partition",
+    "partition": "plan.partition",
     "CheckError": "errors",
     "Cluster": "cluster",
     "Convergence": "metrics.convergence",

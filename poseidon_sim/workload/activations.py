@@ -18,14 +18,14 @@ _IN_PLACE = frozenset({"activation", "add", "dropout", "flatten", "reshape", "se
 def kept_elements(workload: Workload) -> float:
     """Return the activation elements per sample that are kept from forward to backward."""
     layers = workload.layers
-    if not layers:
-        return 0.0
-    after = [None, *(before for before, _ in pairwise(layers))]
-    kept = sum(
-        _kept(layer, previous, size=workload.element_bytes)
-        for layer, previous in zip(layers, after, strict=True)
-    )
-    return kept + layers[-1].output_elements  # the loss keeps the logarithms of the last output
+    last = layers[-1].output_elements if layers else 0.0  # the loss keeps the logarithms of the last output
+    return sum(kept_by_layer(workload)) + last
+
+
+def kept_by_layer(workload: Workload) -> list[float]:
+    """Return the activation elements per sample that every layer keeps from forward to backward."""
+    after = [None, *(before for before, _ in pairwise(workload.layers))]
+    return [_kept(layer, before, size=workload.element_bytes) for layer, before in zip(workload.layers, after, strict=False)]
 
 
 def _kept(layer: Layer, previous: Layer | None, size: int) -> float:
