@@ -29,8 +29,9 @@ class Job:
 
     @property
     def global_batch_size(self) -> float:
-        """Samples of all GPUs in one iteration."""
-        return self.batch_size * self.cluster.num_gpus
+        """Samples of all GPUs in one iteration, whole where rounding alone keeps it from being so."""
+        samples = self.batch_size * self.cluster.num_gpus
+        return round(samples) if abs(samples - round(samples)) <= 1e-9 * samples else samples
 
 
 @dataclass(frozen=True)
