@@ -41,7 +41,7 @@ def rows() -> list[Row]:
             continue
         devices = int(line["value"])
         lengths = [n for n in (devices // 4, devices // 2, devices) if all(speedup(model, n) > 0.98 * n for model in NETWORKS)]
-        found.append(Row(name, what, float(devices), float(max(lengths, default=1)), "predicted", flag, "only lengths up to the published one were tried"))
+        found.append(Row(name, what, float(devices), float(max(lengths, default=1)), "fitted", flag, "words of 16 bits were assumed in sight of it; only lengths up to the published one were tried"))
     return found
 
 
