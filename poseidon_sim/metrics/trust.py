@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -156,31 +156,51 @@ def trust_in(step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, fl
     """
     if num_gpus == 1 and not modelled:
         return Trust((step_time, step_time), (step_time, step_time), 0, 0, "one GPU, compute times given", ())
-    every = residuals()
-    place, bound = place_of(nodes, num_gpus), bound_of(blame)
-    steps = [r for r in every if r.place != "one GPU"]
-    rows, regime = like(every if num_gpus == 1 else steps, place, bound)
+    # shares are rounded so that the points of a sweep find the same intervals; what is lost is far below a residual's own noise
+    share = round(compute_share(blame), 2) if modelled and num_gpus > 1 else None
+    found = _regime(residuals, place_of(nodes, num_gpus), bound_of(blame), share)
+    half, most = ((step_time * low, step_time * high) for low, high in found.factors)
+    name = found.name + (", compute modelled" if modelled else ", compute times given")
+    return Trust(half, most, found.cases, found.sources, name, _outside(num_gpus, strategy))
+
+
+class _Regime(NamedTuple):
+    """What cases like a job say: the ends of its intervals over its step time, and how many cases from how many sources."""
+
+    factors: tuple[tuple[float, float], ...]
+    cases: int
+    sources: int
+    name: str
+
+
+@lru_cache(maxsize=1024)
+def _regime(measured: Callable[[], Sequence[Residual]], place: str, bound: str, share: float | None) -> _Regime:
+    """Return the regime of a job; `share` of its critical path is modelled compute (None: nothing more to add)."""
+    every = measured()
+    rows, name = like(every if place == "one GPU" else [r for r in every if r.place != "one GPU"], place, bound)
     values, weights = weighted(rows)
-    if modelled and num_gpus > 1:  # two causes of error that know nothing of each other
-        # every miss of the one with every miss of the other
+    if share is not None:  # two causes of error that know nothing of each other: every miss of the one with every miss of the other
         other, heavy = weighted([r for r in every if r.place == "one GPU"])
-        values = (values[:, None] + compute_share(blame) * other).ravel()
+        values = (values[:, None] + share * other).ravel()
         weights = (weights[:, None] * heavy).ravel()
-    ends = {}
-    for level, span in SPANS.items():
-        low, high = spread(values, weights, span)
-        ends[level] = (step_time * float(np.exp(low)), step_time * float(np.exp(high)))
-    name = regime + (", compute modelled" if modelled else ", compute times given")
-    return Trust(ends[50], ends[90], len(rows), len({r.source for r in rows}), name, _outside(every, num_gpus, strategy))
+    ends = (spread(values, weights, span) for span in (SPANS[50], SPANS[90]))
+    factors = tuple((float(np.exp(low)), float(np.exp(high))) for low, high in ends)
+    return _Regime(factors, len(rows), len({r.source for r in rows}), name)
 
 
-def _outside(rows: Sequence[Residual], num_gpus: int, strategy: str) -> tuple[str, ...]:
+def _outside(num_gpus: int, strategy: str) -> tuple[str, ...]:
     """Say where a job leaves what was ever compared with a measurement."""
     found = []
-    mine = [r for r in rows if r.strategy == strategy]
-    if num_gpus > 1 and not mine:
+    any_case, largest = _largest(residuals, strategy)
+    if num_gpus > 1 and not any_case:
         found.append(f"no measured case of {strategy}")
-    largest = max((r.num_gpus for r in mine or rows), default=1)
     if num_gpus > FAR * largest:
-        found.append(f"{num_gpus:,} GPUs; the largest measured case{' of ' + strategy if mine else ''} has {largest}")
+        found.append(f"{num_gpus:,} GPUs; the largest measured case{' of ' + strategy if any_case else ''} has {largest}")
     return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _largest(measured: Callable[[], Sequence[Residual]], strategy: str) -> tuple[bool, int]:
+    """Return whether a strategy was ever measured, and the GPUs of its largest measured case (of any, where it was not)."""
+    mine = [r for r in measured() if r.strategy == strategy]
+    return bool(mine), max((r.num_gpus for r in mine or measured()), default=1)
