@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from poseidon_sim.plan.flows import Uses
+from poseidon_sim.plan.phases import Phased, phases_of
 from poseidon_sim.plan.plan import Phase, Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
-
-
-class Phased(Protocol):
-    """What knows its phases for one byte on the links of a plan, and can be a key of `Plan.known`."""
-
-    def of(self, plan: Plan) -> list[Phase]:
-        """Return the phases, each loading the links of all worker classes alike."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +37,7 @@ def collective_in_each_node(
         ready, queue = after[row : row + 1], plan.recorder.queue(("in node", node_class))
         for half in halves:
             key = _OnOneClass(half, node_class)
-            units: list[Phase] = plan.known.setdefault(key, key.of(plan))
-            for index, phase in enumerate(units):
+            for index, phase in enumerate(phases_of(plan, key)):
                 plan.phased.append((plan.recorder.num_tasks, key, index))
                 uses = Uses.of([list(phase.uses)])
                 ready = plan._record(
