@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from poseidon_sim.cluster import Cluster, Layout
+from poseidon_sim.cluster.build import merge_uses
 from poseidon_sim.plan.plan import Phase, Plan
 from poseidon_sim.plan.record import KIND, NONE, Block, Handles
 from poseidon_sim.plan.schedule import Schedule
@@ -88,8 +89,12 @@ class Placement:
         if self.devices == 1:
             return Layout()
         plain = not cluster.groups and not cluster.jitter and not (cluster.network and cluster.network.oversubscription > 1)
-        roles = {n: ("stage", n // self.nodes) if plain else ("node", n) for n in range(cluster.nodes)}
+        roles = {n: ("stage", self.kind_of(n)) if plain else ("node", n) for n in range(cluster.nodes)}
         return Layout(roles=roles, slots=self.slots)
+
+    def kind_of(self, node: int) -> int:
+        """Return which devices a node holds: nodes with the same number hold the same."""
+        return node // self.nodes
 
     def lines(self, plan: Plan) -> list[tuple[int, ...]]:
         """Return rows of the plan's workers, one per device: each line stands for all replicas that run on such nodes."""
@@ -132,10 +137,8 @@ class StagesSideBySide(Placement):
     def node_of(self, device: int, position: int = 0) -> int:
         return position * self.span + device // self.slots
 
-    def layout(self, cluster: Cluster) -> Layout:
-        plain = not cluster.groups and not cluster.jitter and not (cluster.network and cluster.network.oversubscription > 1)
-        roles = {n: ("stage", n % self.span) if plain else ("node", n) for n in range(cluster.nodes)}
-        return Layout(roles=roles, slots=self.slots)
+    def kind_of(self, node: int) -> int:
+        return node % self.span
 
     def lines(self, plan: Plan) -> list[tuple[int, ...]]:
         """Return a line for every pipeline whose nodes have classes named for them; equal nodes have only the first one."""
@@ -150,17 +153,21 @@ def inside_uses(plan: Plan, worker: int) -> list[tuple[int, float]]:
     peer = plan.links.link("peer", c)
     if peer >= 0 and plan.hardware.node.startswith("nv"):
         return [(peer, 1.0)]
-    names = ("pcie_to_host", "pcie_to_gpu", "host_memory")
-    return [(plan.links.link(name, c), 1.0) for name in names if plan.links.link(name, c) >= 0]
+    return merge_uses([(plan.links.link(name, c), 1.0) for name in ("pcie_to_host", "pcie_to_gpu", "host_memory")])
+
+
+def leaving_uses(plan: Plan, sender: int, receiver: int, port: float, lane: float) -> list[tuple[int, float]]:
+    """Return what a byte that leaves the sender's node for the receiver's loads: `port` of each NIC, `lane` of each GPU's lanes."""
+    a, b = int(plan.workers[sender]), int(plan.workers[receiver])
+    found = [("nic_out", a, port), ("pcie_to_host", a, lane), ("nic_in", b, port), ("pcie_to_gpu", b, lane)]
+    return merge_uses([(plan.links.link(kind, c), x) for kind, c, x in found])
 
 
 def message_uses(plan: Plan, place: Placement, sender: int, receiver: int, leaves: bool) -> list[tuple[int, float]]:
     """Return what a byte that each GPU of a device sends to its partner on the next device loads, on one node."""
     if not leaves:
         return inside_uses(plan, sender)
-    a, b, gpus = int(plan.workers[sender]), int(plan.workers[receiver]), float(place.gpus_inside)
-    found = [("nic_out", a, gpus), ("pcie_to_host", a, 1.0), ("nic_in", b, gpus), ("pcie_to_gpu", b, 1.0)]
-    return [(plan.links.link(kind, c), x) for kind, c, x in found if plan.links.link(kind, c) >= 0]
+    return leaving_uses(plan, sender, receiver, float(place.gpus_inside), 1.0)
 
 
 def group_phase(
@@ -179,9 +186,7 @@ def group_phase(
             uses.update(inside_uses(plan, w))
         if nodes > 1:
             c, rings = int(plan.workers[w]), 1.0 if within else float(place.groups_per_node)
-            lane = rings / max(rings, plan.hardware.rails(plan.classes[c].gpu))
-            found = [("nic_out", rings), ("nic_in", rings), ("pcie_to_host", lane), ("pcie_to_gpu", lane)]
-            uses.update((plan.links.link(kind, c), x) for kind, x in found if plan.links.link(kind, c) >= 0)
+            uses.update(leaving_uses(plan, w, w, rings, rings / max(rings, plan.hardware.rails(plan.classes[c].gpu))))
     network, peer = plan.hardware.network, plan.hardware.peer_latency
     hops = passes * (nodes - 1) if passes < 2 else 2 * (nodes - 1).bit_length()
     latency = passes * (inside - 1) * peer
@@ -193,17 +198,14 @@ def group_phase(
 def all_to_all(plan: Plan, place: Placement, worker: int) -> Phase:
     """Return an all-to-all among replicas with different experts as a fluid phase; work is what a GPU deals out, evenly."""
     network, inside, whole = plan.hardware.network, place.experts_inside, place.experts
-    uses = {link: x * (inside - 1) / whole for link, x in inside_uses(plan, worker)} if inside > 1 else {}
+    uses = [(link, x * (inside - 1) / whole) for link, x in inside_uses(plan, worker)] if inside > 1 else []
     latency = plan.hardware.peer_latency * (inside > 1)
     if whole > inside:
-        c, leaving = int(plan.workers[worker]), (whole - inside) / whole
-        found = [("nic_out", place.gpus_inside), ("nic_in", place.gpus_inside), ("pcie_to_host", 1), ("pcie_to_gpu", 1)]
-        for link, x in ((plan.links.link(kind, c), x * leaving) for kind, x in found):
-            if link >= 0:
-                uses[link] = uses.get(link, 0.0) + x
+        leaving = (whole - inside) / whole
+        uses += leaving_uses(plan, worker, worker, place.gpus_inside * leaving, leaving)
         assert network is not None  # a device on several nodes
         latency = network.latency + network.message_overhead
-    return Phase(1.0, latency + (network.collective_overhead if network is not None else 0.0), tuple(uses.items()))
+    return Phase(1.0, latency + (network.collective_overhead if network is not None else 0.0), tuple(merge_uses(uses)))
 
 
 def record_passes(
