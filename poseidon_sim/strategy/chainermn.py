@@ -22,7 +22,7 @@ COMMUNICATORS: dict[str, Collective] = {
     "two-dimensional": LocalExchange(),
     "pure-nccl": collective_algorithm("ring"),
 }
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
+PRECISIONS = ("fp32", "fp16")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ChainerMn(Strategy):
     double_buffering: bool = False
 
     def validate(self, job: Job) -> Iterator[str]:
-        require_choices(self, communicator=tuple(COMMUNICATORS), gradients=tuple(ELEMENT_BYTES))
+        require_choices(self, communicator=tuple(COMMUNICATORS), gradients=PRECISIONS)
         if job.cluster.num_gpus == 1:
             yield "one GPU: chainermn has nothing to sum"
         if self.double_buffering:
@@ -65,20 +65,16 @@ class ChainerMn(Strategy):
         return packed
 
     def _summed(self, plan: Plan, packed: Handles) -> Handles:
-        wire = self.wire_bytes(sum(layer.gradient_bytes for layer in plan.layers), plan.workload.element_bytes)
+        wire = sum(layer.gradient_bytes for layer in plan.layers) * plan.workload.wire_share(self.gradients)
         return COMMUNICATORS[self.communicator].record(plan, wire, packed, label="all-reduce")
 
     def _copied(self, plan: Plan, ready: Handles, label: str) -> Handles:
         """Copy every tensor into or out of the buffer: a pass over GPU memory each."""
-        element_bytes = plan.workload.element_bytes
-        moved = [size + self.wire_bytes(size, element_bytes) for layer in plan.layers for size in layer.tensor_bytes]
+        share = plan.workload.wire_share(self.gradients)
+        moved = [size * (1.0 + share) for layer in plan.layers for size in layer.tensor_bytes]
         return plan.on_gpu("update", sum(plan.gemm_seconds(0.0, each) for each in moved), after=ready, label=label)
-
-    def wire_bytes(self, num_bytes: float, element_bytes: int) -> float:
-        """Return what gradients of `num_bytes` take in the buffer."""
-        return num_bytes * min(1.0, ELEMENT_BYTES[self.gradients] / element_bytes)
 
     def network_bytes(self, job: Job) -> float:
         """2 (N - 1) W over N nodes: hierarchical and two-dimensional; a flat ring sends a little less, 2 (P - 1) N / P W."""
-        wire = self.wire_bytes(job.workload.gradient_bytes, job.workload.element_bytes)
+        wire = job.workload.gradient_bytes * job.workload.wire_share(self.gradients)
         return COMMUNICATORS[self.communicator].network_bytes(wire, job.cluster)

@@ -18,6 +18,7 @@ from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.all_reduce import AllReduce
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass
+from poseidon_sim.workload.layer import Workload
 
 NUM_SCALARS, SCALAR_BYTES = 2, 8.0
 
@@ -51,15 +52,14 @@ class Frnn(Strategy):
         ready = plan.copy_to_gpu(weights, after=ready)
         for layer in plan.layers:
             for size in layer.tensor_bytes:
-                ready = self._sum(plan, size * self._share, ready, f"all-reduce {layer.name}")
+                ready = self._sum(plan, size * self._share(plan.workload), ready, f"all-reduce {layer.name}")
         for _ in range(NUM_SCALARS):
             ready = self._sum(plan, SCALAR_BYTES, ready, "all-reduce loss")
         ready = self._on_host(plan, ready, passes=2 if self.half else 1)
         return plan.copy_to_gpu(weights, after=ready)
 
-    @property
-    def _share(self) -> float:
-        return 0.5 if self.half else 1.0
+    def _share(self, workload: Workload) -> float:
+        return workload.wire_share("fp16") if self.half else 1.0
 
     def _sum(self, plan: Plan, num_bytes: float, ready: Handles, label: str) -> Handles:
         """Record one all-reduce from host to host."""
@@ -72,4 +72,4 @@ class Frnn(Strategy):
     def network_bytes(self, job: Job) -> float:
         """What the algorithm's schedule sends for the weights, in fp16 half of it, and for the scalars."""
         per_byte = collective_algorithm(self.algorithm).network_bytes(1.0, job.cluster)
-        return per_byte * (self._share * job.workload.gradient_bytes + NUM_SCALARS * SCALAR_BYTES)
+        return per_byte * (self._share(job.workload) * job.workload.gradient_bytes + NUM_SCALARS * SCALAR_BYTES)

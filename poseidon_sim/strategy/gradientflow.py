@@ -20,7 +20,7 @@ from poseidon_sim.strategy.all_reduce import AllReduce, fill_buckets
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require, require_choices
 from poseidon_sim.workload.layer import Workload
 
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
+PRECISIONS = ("fp32", "fp16")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GradientFlow(Strategy):
         return AllReduce(algorithm=self.algorithm)
 
     def validate(self, job: Job) -> Iterator[str]:
-        require_choices(self, gradients=tuple(ELEMENT_BYTES))
+        require_choices(self, gradients=PRECISIONS)
         require(self.lazy_size >= 0, f"lazy_size={self.lazy_size} must be 0 or more bytes")
         require(0 <= self.sparsity < 1, f"sparsity={self.sparsity} must be at least 0 and below 1 (a share of the chunks)")
         require(self.chunk_elements >= 1, f"chunk_elements={self.chunk_elements} must be at least 1")
@@ -65,7 +65,7 @@ class GradientFlow(Strategy):
             return ready
         if self.sparsity > 0:
             return self._sum_chosen(plan, ready, gradients[-1][0])
-        shrink = self._shrink(plan.workload)
+        shrink = plan.workload.wire_share(self.gradients)
         sizes = [layer.gradient_bytes * shrink for layer, _ in gradients]
         done, first = [], 0
         for last in accumulate(fill_buckets(sizes, self.lazy_size)):
@@ -77,7 +77,7 @@ class GradientFlow(Strategy):
     def _sum_chosen(self, plan: Plan, ready: Handles, layer: PlanLayer) -> Handles:
         """Record CSC: norms of all chunks, their sum over all GPUs, then the dense sum of the chosen chunks."""
         norm_bytes, chosen_bytes = self.sparse_bytes(plan.workload)
-        pool = plan.gemm_seconds(0.0, plan.workload.gradient_bytes * self._shrink(plan.workload))
+        pool = plan.gemm_seconds(0.0, plan.workload.gradient_bytes * plan.workload.wire_share(self.gradients))
         normed = plan.on_gpu("update", pool, after=ready, label="norms of chunks")
         agreed = self._all_reduce.reduce(plan, norm_bytes, normed, layer, "all-reduce norms")
         copy = plan.gemm_seconds(0.0, 2.0 * chosen_bytes)
@@ -89,13 +89,10 @@ class GradientFlow(Strategy):
         """Return the bytes of all norms (fp32) and of the chosen chunks."""
         chunks = math.ceil(workload.parameters / self.chunk_elements)
         chosen = max(1, round((1.0 - self.sparsity) * chunks))
-        return 4.0 * chunks, chosen / chunks * workload.gradient_bytes * self._shrink(workload)
-
-    def _shrink(self, workload: Workload) -> float:
-        return min(1.0, ELEMENT_BYTES[self.gradients] / workload.element_bytes)
+        return 4.0 * chunks, chosen / chunks * workload.gradient_bytes * workload.wire_share(self.gradients)
 
     def network_bytes(self, job: Job) -> float:
         """What the all-reduce sends for the pool, or for the norms and the chosen chunks."""
         model = job.workload
-        sent = sum(self.sparse_bytes(model)) if self.sparsity > 0 else model.gradient_bytes * self._shrink(model)
+        sent = sum(self.sparse_bytes(model)) if self.sparsity > 0 else model.gradient_bytes * model.wire_share(self.gradients)
         return self._all_reduce.network_bytes(job) * sent / job.workload.gradient_bytes

@@ -16,6 +16,7 @@ from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.all_reduce import AllReduce
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require, require_choices
+from poseidon_sim.workload.layer import Workload
 
 EXCHANGES = ("ar", "asa32", "asa16", "copper", "nccl32", "nccl16")
 COPPER_WORKERS = (1, 2, 4, 8, 16)
@@ -65,7 +66,7 @@ class TheanoMpi(Strategy):
         """Record the exchange of one tensor, with the conversions of the half-precision exchangers."""
         if self.call_time > 0:
             ready = plan.pause(self.call_time, plan.everyone(ready), "exchange call")
-        wire = num_bytes * self._shrink(plan.workload.element_bytes)
+        wire = num_bytes * self._share(plan.workload)
         if wire == num_bytes:
             return self._summed(plan, num_bytes, ready, layer)
         halved = self._kernel(plan, num_bytes + wire, ready, layer, "convert to fp16")
@@ -94,10 +95,11 @@ class TheanoMpi(Strategy):
             return AllToAll(), AllGather()
         return (SwapTree() if self.exchange == "copper" else collective_algorithm("ring"),)
 
-    def _shrink(self, element_bytes: int) -> float:
-        return min(1.0, 2.0 / element_bytes) if self.exchange.endswith("16") else 1.0
+    def _share(self, workload: Workload) -> float:
+        """Return the share of the bytes that travels: the half-precision exchangers convert."""
+        return workload.wire_share("fp16") if self.exchange.endswith("16") else 1.0
 
     def network_bytes(self, job: Job) -> float:
         """What the collectives send between nodes: 2 (k-1) W for ring and all-to-all with all-gather, half of it in fp16."""
-        wire = job.workload.gradient_bytes * self._shrink(job.workload.element_bytes)
+        wire = job.workload.gradient_bytes * self._share(job.workload)
         return sum(each.network_bytes(wire, job.cluster) for each in self._collectives())

@@ -137,6 +137,10 @@ class Workload:
         """Bytes of all gradients."""
         return sum(layer.gradient_bytes(self.element_bytes) for layer in self.layers)
 
+    def wire_share(self, precision: str) -> float:
+        """Return the share of the gradients' bytes that is left when they travel in `precision`, 1 where that is no narrower."""
+        return min(1.0, ELEMENT_BYTES[precision] / self.element_bytes)
+
     @property
     def is_measured(self) -> bool:
         """Whether measurements, and no model of the GPU, say how long an iteration computes."""
