@@ -84,7 +84,7 @@ def _cut(workload: Workload, num_stages: int) -> tuple[tuple[int, ...], ...]:
     units = _units(workload)
     names = [workload.layers[unit[0]].block for unit in units]
     blocks = [i for i, name in enumerate(names) if name]
-    weights = [_weight(workload, unit) for unit in units]
+    weights = [work_of(workload, unit) for unit in units]
     alike = len(blocks) > 1 and max(weights[i] for i in blocks) <= 1.01 * min(weights[i] for i in blocks)
     if not alike:
         blocks = list(range(len(units)))
@@ -120,7 +120,8 @@ def _even(count: int, parts: int) -> list[int]:
     return [part * (count // parts) + min(part, count % parts) for part in range(parts)]
 
 
-def _weight(workload: Workload, unit: list[int]) -> float:
+def work_of(workload: Workload, unit: list[int]) -> float:
+    """Return how much layers work: measured seconds where all layers have them, else FLOP."""
     layers = [workload.layers[i] for i in unit]
     if all(layer.forward_time is not None for layer in workload.layers):
         return sum((layer.forward_time or 0.0) + (layer.backward_time or 0.0) for layer in layers)

@@ -135,6 +135,13 @@ def backward_pass(plan: Plan, start: Handles, overlap: bool) -> tuple[list[tuple
     return gradients, ready
 
 
+def whole_batch(job: Job) -> int:
+    """Return the samples of the whole job, which all GPUs work on together; raise InputError unless they are whole."""
+    batch = job.global_batch_size
+    require(batch == int(batch), f"batch_size={job.batch_size} x {job.cluster.num_gpus} GPUs is {batch:g} samples; make it whole")
+    return int(batch)
+
+
 def require(condition: bool, message: str) -> None:
     """Raise InputError with `message` unless `condition` holds."""
     if not condition:

@@ -18,7 +18,8 @@ import numpy as np
 from poseidon_sim.cluster import Layout
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.base import Job, Strategy, require
+from poseidon_sim.plan.stages import work_of
+from poseidon_sim.strategy.base import Job, Strategy, require, whole_batch
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload
 
 
@@ -37,9 +38,7 @@ class FpDeep(Strategy):
         return Layout(roles={node: node for node in range(job.cluster.nodes)})
 
     def passes(self, job: Job) -> tuple[int, int]:
-        batch = job.global_batch_size
-        require(batch == int(batch), f"batch_size={job.batch_size} x {job.cluster.num_gpus} devices is {batch:g}; make it whole")
-        return int(batch), 1
+        return whole_batch(job), 1
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Weights lie spread over the chain; features of a few rows only are kept."""
@@ -70,9 +69,7 @@ class FpDeep(Strategy):
 def cut_bytes(workload: Workload, devices: int) -> np.ndarray:
     """Return (devices - 1,) bytes per sample that cross each cut one way: what the layer reads in which the cut falls."""
     layers, size = workload.layers, ELEMENT_BYTES[workload.precision]
-    timed = all(layer.forward_time is not None for layer in layers)
-    work = [(x.forward_time or 0.0) + (x.backward_time or 0.0) if timed else x.forward_flops + x.backward_flops for x in layers]
-    ends = np.cumsum(work)
+    ends = np.cumsum([work_of(workload, [i]) for i in range(len(layers))])
     at = ends[-1] * np.arange(1, devices) / devices
     inside = np.minimum(np.searchsorted(ends, at * (1 - 1e-12)), len(layers) - 1)
     return size * np.array([layers[i].input_elements for i in inside], dtype=np.float64)

@@ -21,7 +21,7 @@ from poseidon_sim.plan.partition import OperatorGraph, makespan, partition
 from poseidon_sim.plan.placed import compute_on, move, one_class_per_gpu, operator_layers, operator_times
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.base import Job, Strategy, require
+from poseidon_sim.strategy.base import Job, Strategy, require, whole_batch
 from poseidon_sim.workload.activations import kept_by_layer
 from poseidon_sim.workload.graph import readers, sources
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload
@@ -51,10 +51,9 @@ class ParDnn(Strategy):
         return one_class_per_gpu(job.cluster)
 
     def passes(self, job: Job) -> tuple[int, int]:
-        batch, micro = job.global_batch_size, job.micro_batch_size
+        micro = job.micro_batch_size
         require(micro is None, f"micro_batch_size={micro}: par-dnn sends the whole batch through the operators at once; drop it")
-        require(batch == int(batch), f"batch_size={job.batch_size} x {job.cluster.num_gpus} GPUs is {batch:g}; make it whole")
-        return int(batch), 1
+        return whole_batch(job), 1
 
     def validate(self, job: Job) -> Iterator[str]:
         used = len(set(self.placement(job.workload, job.cluster, int(job.global_batch_size))))
