@@ -7,9 +7,12 @@ A script of a system defines ``rows() -> list[Row]`` and ``main(out_dir)``, whic
 from __future__ import annotations
 
 import csv
+import importlib
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 #: in a checkout validation/ stands beside experiments/, in a wheel _validation/ beside _experiments/
@@ -55,10 +58,19 @@ def targets(*prefixes: str) -> list[dict[str, str]]:
         return [line for line in csv.DictReader(lines) if line["id"].startswith(prefixes)]
 
 
+def corpora(name: str) -> Any:
+    """Return a module of validation/corpora, which reads all published rows."""
+    folder = TARGETS.parents[2]  # validation, called _validation in a wheel
+    sys.path.insert(0, str(folder.parent))
+    try:
+        return importlib.import_module(f"{folder.name}.corpora.{name}")
+    finally:
+        sys.path.remove(str(folder.parent))
+
+
 def flag_of(confidence: str) -> str:
-    """Return the flag that the words of a row's confidence stand for; the weakest of those named."""
-    words = confidence.lower()
-    return next((flag for flag in reversed(FLAGS) if flag in words or flag.rstrip("ed") in words), "secondary")
+    """Return how a figure is known, from the words of its row's confidence: the same for scripts and corpora."""
+    return str(corpora("records").flag_of(confidence))
 
 
 def summary(table: Iterable[Row]) -> list[str]:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from published import FLAGS, HERE, TARGETS, Row, flag_of, summary, targets
+from published import FLAGS, HERE, Row, corpora, flag_of, summary, targets
 
 import poseidon_sim as ps
 
@@ -76,27 +76,14 @@ def rows_of(system: System) -> list[Row]:
 def from_corpora(prefixes: tuple[str, ...]) -> list[Row]:
     """Return the rows of a system that has no script: as validation/corpora predicts them, in seconds, with generic strategies."""
     known: dict[str, float | str] = {}
-    return [_row(cases().predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
+    return [_row(corpora("cases").predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
 
 
 @cache
 def entries() -> list[Any]:
     """Return what becomes of every published row."""
-    records, families = (_corpora(name) for name in ("records", "families"))
+    records, families = (corpora(name) for name in ("records", "families"))
     return [entry for entry in families.entries(records.read_all()) if entry.record.corpus == "system_targets"]
-
-
-def cases() -> Any:
-    return _corpora("cases")
-
-
-def _corpora(name: str) -> Any:
-    folder = TARGETS.parents[2]  # validation, called _validation in a wheel
-    sys.path.insert(0, str(folder.parent))
-    try:
-        return importlib.import_module(f"{folder.name}.corpora.{name}")
-    finally:
-        sys.path.remove(str(folder.parent))
 
 
 def _row(entry: Any) -> Row:

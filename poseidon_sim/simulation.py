@@ -355,6 +355,7 @@ def simulate(
         price, warnings, currency, convergence = None, [], "", None
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     warnings += chosen.validate(job)
+    _check_groups(job, chosen)
     memory, caution = _checked_memory(job, chosen)
     warnings += [*caution, *_slow_precision(job)]
     ran = _run_job(job, chosen, detail, engine, check)
@@ -394,6 +395,17 @@ def _slow_precision(job: Job) -> list[str]:
     ]
 
 
+def _check_groups(job: Job, strategy: Strategy) -> None:
+    """Refuse batches of a group's own where the batch is no single GPU's, or runs in parts."""
+    own = next((group.batch_size for group in job.cluster.groups if group.batch_size), None)
+    if own is None:
+        return
+    if strategy.model_parallel:
+        raise InputError(f"cluster.groups: batch_size={own}: GPUs share the samples under {strategy.name}; use global_batch_size")
+    if strategy.passes(job)[1] > 1:
+        raise InputError(f"cluster.groups: batch_size={own} and micro_batch_size={job.micro_batch_size} are both given; keep one")
+
+
 def _checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
     """Return the memory per GPU; refuse a job that certainly does not fit, warn where it is close."""
     samples, _ = strategy.passes(job)
@@ -420,7 +432,7 @@ _LESS_MEMORY: tuple[dict[str, Any], ...] = (
 
 
 def _what_fits(job: Job) -> str:
-    """Name the nearest strategy under which the job fits, '' when none of the known ones helps."""
+    """Name the nearest strategy under which the job fits, or say that none of the known ones helps."""
     for settings in _LESS_MEMORY:
         other = strategy_class(settings["name"])(**{key: value for key, value in settings.items() if key != "name"})
         try:

@@ -218,7 +218,8 @@ def _first_mistake(error: ValidationError) -> str:
     shown = repr(given) if len(repr(given)) < 80 else repr(given)[:77] + "..."
     if problem["type"] == "literal_error":
         return f"{path}={shown}: must be {problem['ctx']['expected'].replace(chr(39), '')}"
-    return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower()).format(**problem.get('ctx', {}))}"
+    rule = _RULES.get(problem["type"])
+    return f"{path}={shown}: {problem['msg'].lower() if rule is None else rule.format(**problem.get('ctx', {}))}"
 
 
 _UNION_TAGS = {"str", "GpuSpec", "NetworkSpec", "dict[str,any]", "function-wrap[_any()]"}
