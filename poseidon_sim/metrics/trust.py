@@ -161,7 +161,10 @@ def trust_in(step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, fl
     found = _regime(residuals, place_of(nodes, num_gpus), bound_of(blame), share)
     half, most = ((step_time * low, step_time * high) for low, high in found.factors)
     name = found.name + (", compute modelled" if modelled else ", compute times given")
-    return Trust(half, most, found.cases, found.sources, name, _outside(num_gpus, strategy))
+    outside = _outside(num_gpus, strategy)
+    if blame.get("input", 0.0) > 0.05 * sum(blame.values()):
+        outside += ("no measured case that waits for its input",)
+    return Trust(half, most, found.cases, found.sources, name, outside)
 
 
 class _Regime(NamedTuple):

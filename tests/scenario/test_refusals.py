@@ -22,7 +22,7 @@ def test_a_batch_of_a_group_stands_beside_no_micro_batch() -> None:
 
 @pytest.mark.parametrize("strategy", ["fpdeep", "par-dnn"])
 def test_a_batch_of_a_group_is_refused_where_gpus_share_the_samples(strategy: str) -> None:
-    with pytest.raises(ps.InputError, match=f"under {strategy}; use global_batch_size"):
+    with pytest.raises(ps.InputError, match=f"batch_size=16: use global_batch_size; under {strategy} "):
         ps.simulate(ps.load_scenario(MIXED, strategy=strategy))
 
 
