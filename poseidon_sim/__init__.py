@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from poseidon_sim.strategy.fire_caffe import FireCaffe as FireCaffe
     from poseidon_sim.strategy.frnn import Frnn as Frnn
     from poseidon_sim.strategy.fsdp import Fsdp as Fsdp
+    from poseidon_sim.strategy.fusionllm import FusionLlm as FusionLlm
     from poseidon_sim.strategy.gradientflow import GradientFlow as GradientFlow
     from poseidon_sim.strategy.horovod import Horovod as Horovod
     from poseidon_sim.strategy.local_sgd import LocalSgd as LocalSgd

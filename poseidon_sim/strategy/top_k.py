@@ -8,7 +8,6 @@ all-gather is a ring, which pays P - 1 latencies (recursive doubling: log2(P)).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,10 +15,9 @@ from typing import ClassVar
 from poseidon_sim.collective import AllGather, Collective, Tree
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
+from poseidon_sim.plan.sparse import selection_seconds, sparse_bytes
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require, require_choices
 from poseidon_sim.workload.layer import Workload
-
-INDEX_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,7 @@ class TopK(Strategy):
 
     def wire_bytes(self, workload: Workload) -> float:
         """Bytes of one worker's k values and their places."""
-        count = math.ceil(self.density * workload.gradient_bytes / workload.element_bytes)
-        return float(count * (workload.element_bytes + INDEX_BYTES))
+        return float(sparse_bytes(workload.gradient_bytes / workload.element_bytes, self.density, workload.element_bytes))
 
     def _exchange(self, workload: Workload, num_gpus: int) -> tuple[Collective, float]:
         """Return the collective and its buffer's bytes."""
@@ -68,7 +65,7 @@ class TopK(Strategy):
             return ready
         dense = plan.workload.gradient_bytes
         count = dense / plan.workload.element_bytes
-        ready = plan.on_gpu("update", self.selection_time * count * math.log2(count), after=ready, label="select")
+        ready = plan.on_gpu("update", float(selection_seconds(self.selection_time, count)), after=ready, label="select")
         if self.staging == "host":
             ready = plan.copy_to_host(dense, after=ready)
         chosen, num_bytes = self._exchange(plan.workload, plan.num_gpus)

@@ -78,6 +78,8 @@ VARIANTS = [
     ps.Axonn(bucket_parameters=10_000, chunk=2),
     *(ps.Poplar(zero=zero, most=3) for zero in (0, 1, 2, 3)),
     ps.Poplar(split="equal", most=2),
+    ps.FusionLlm(fence=False, schedule="gpipe"),
+    ps.FusionLlm(compression=10.0, schedule="message-driven"),
 ]
 PIPELINES = [
     ps.Megatron(pipeline=2),

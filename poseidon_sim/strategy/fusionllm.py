@@ -1,0 +1,149 @@
+"""FusionLLM: a graph of operators along a chain of devices whose links differ a thousandfold, compressed most on the slowest.
+
+Paper: Tang, Kang, Yin et al., FusionLLM, 2024, arXiv 2410.12707: OP-Fence keeps groups of fast links together and slow links off
+the cut, AdaTopK sends the largest values of activations and gradients, fewest over the slowest link; micro-batches are pipelined.
+Simplified: one pipeline, every GPU a stage while there are operators; transfers run beside compute; the cut looks at time, not at
+memory; spreading received values over zeros costs nothing; what compression does to convergence is not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from poseidon_sim.cluster import Cluster, Layout
+from poseidon_sim.plan.fence import Chain, Fence, Links, Operators
+from poseidon_sim.plan.placed import compute_on, move, one_class_per_gpu, operator_layers, operator_times
+from poseidon_sim.plan.plan import Plan
+from poseidon_sim.plan.record import Handles
+from poseidon_sim.plan.replicas import BESIDE_STATE
+from poseidon_sim.plan.schedule import SCHEDULES, pipeline_schedule
+from poseidon_sim.plan.tensor_parallel import optimizer_time
+from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
+from poseidon_sim.strategy.megatron import Megatron
+from poseidon_sim.workload.activations import kept_by_layer
+from poseidon_sim.workload.layer import Workload
+
+
+@dataclass(frozen=True)
+class FusionLlm(Strategy):
+    """Cut the model along a chain of GPUs that crosses slow links seldom, where little crosses them.
+
+    Parameters
+    ----------
+    compression : elements over elements sent on the slowest link of the chain, in proportion to slowness on the others, down to 1;
+        1 sends everything (their ratio is not known to us). A message is whole where values and places would not be fewer bytes.
+    fence : group and cut by the links; else devices as numbered, equal shares of the work.
+    schedule : '1f1b', 'gpipe' or 'message-driven'.
+    selection_time : s of the selection's s x log2(x) seconds on the GPU, as of strategy `top-k`; 0 for none.
+    """
+
+    name: ClassVar[str] = "fusionllm"
+    summary: ClassVar[str] = "operators pipelined over GPUs far apart: fast links grouped, slow links off the cut, top-k by link"
+    source: ClassVar[str] = "Tang et al., FusionLLM, arXiv 2410.12707"
+    model_parallel: ClassVar[bool] = True
+    every_micro_batch: ClassVar[bool] = True
+
+    compression: float = 1.0
+    fence: bool = True
+    schedule: str = "1f1b"
+    selection_time: float = 2.19e-10
+
+    def layout(self, job: Job) -> Layout:
+        return one_class_per_gpu(job.cluster)
+
+    def passes(self, job: Job) -> tuple[int, int]:
+        return Megatron(pipeline=job.cluster.num_gpus).passes(job)
+
+    def chain(self, workload: Workload, cluster: Cluster, micro_batch: int) -> Chain:
+        """Return which GPU runs which operators, and what they send each other."""
+        return _chain(workload, cluster, micro_batch, self.compression, self.fence, self.selection_time)
+
+    def validate(self, job: Job) -> Iterator[str]:
+        require_choices(self, schedule=SCHEDULES)
+        require(self.compression >= 1, f"compression={self.compression} must be at least 1, which sends everything")
+        require(self.selection_time >= 0, f"selection_time={self.selection_time} must be 0 or more seconds")
+        micro, count = self.passes(job)
+        stages = len(self.chain(job.workload, job.cluster, micro).order)
+        if stages < job.cluster.num_gpus:
+            yield f"fusionllm uses {stages} of {job.cluster.num_gpus} GPUs: the model has no more operators"
+        if 1 < stages > count:
+            idle = (stages - 1) / (count + stages - 1)
+            yield f"{count} micro-batches cannot fill a pipeline of {stages}: bubbles take {idle:.0%} or more"
+
+    def memory_shares(self, job: Job) -> dict[str, float]:
+        """Of the GPU that holds most: its parameters, and what its micro-batches in flight keep."""
+        work, (micro, count) = job.workload, self.passes(job)
+        starts = self.chain(work, job.cluster, micro).starts
+        held = np.add.reduceat([x.parameters for x in work.layers], starts[:-1]).astype(np.float64)
+        flying = [count if self.schedule == "gpipe" else min(count, len(held) - stage) for stage in range(len(held))]
+        kept = np.add.reduceat(kept_by_layer(work), starts[:-1]) * flying
+        size = work.element_bytes
+        most = int(np.argmax(held * (2 * size + work.optimizer_bytes) + kept * micro * size))
+        share, active = float(held[most] / max(1, work.parameters)), float(kept[most] / max(1.0, sum(kept_by_layer(work))))
+        return {"parameters": share, "gradients": share, "optimizer": share, "activations": active}
+
+    def iteration(self, plan: Plan, start: Handles) -> Handles:
+        chain = self.chain(plan.workload, plan.cluster, plan.own_batch_size)
+        owners = [operator_layers(plan)[first] for first in chain.starts[:-1]]
+        seconds = np.add.reduceat(operator_times(plan), chain.starts[:-1], axis=0)
+        order, last = pipeline_schedule(self.schedule, len(chain.order), plan.num_passes), len(chain.order) - 1
+        ran: list[Handles] = []
+        arrived: list[Handles] = []
+        for stage, back, before, source in zip(order.device, order.backward, order.before, order.source, strict=True):
+            gpu, other = chain.order[stage], stage - 1 if back else stage + 1
+            needs = [*([ran[before]] if before >= 0 else []), *([arrived[source]] if source >= 0 else [])]
+            ready = plan.all_of(*needs) if needs else start[gpu : gpu + 1]
+            kind, label = ("backward", "gradients of activations") if back else ("forward", "activations")
+            done = compute_on(plan, gpu, kind, seconds[stage, int(back), gpu], ready, layer=owners[stage])
+            sent = done
+            if 0 <= other <= last:
+                cut, layer = min(stage, other), owners[stage]
+                selecting = float(chain.selection[cut]) * plan.slowdown[gpu]
+                done = compute_on(plan, gpu, "update", selecting, done, layer=layer, label="select")
+                sent = move(plan, gpu, chain.order[other], float(chain.message_bytes[cut]), done, label=label, layer=layer)
+            ran.append(done)
+            arrived.append(sent)
+        return plan.everyone(self._update(plan, chain, plan.all_of(*ran)))
+
+    def _update(self, plan: Plan, chain: Chain, done: Handles) -> Handles:
+        """Sum the gradients of a tensor that two stages hold, then run every GPU's optimizer; return (W,) handles."""
+        ready = done
+        for one, other, num_bytes in _copies(plan.workload, chain):
+            ways = [move(plan, a, b, num_bytes, done, label="gradients of copies") for a, b in ((one, other), (other, one))]
+            ready = plan.all_of(ready, *ways)
+        held, seconds = np.zeros(len(plan.workers)), np.zeros(len(plan.workers))
+        held[list(chain.order)] = np.add.reduceat([x.parameters for x in plan.workload.layers], chain.starts[:-1])
+        for w, c in enumerate(plan.workers):
+            gpu = plan.classes[int(c)].gpu
+            if gpu is not None and not plan.workload.is_measured and held[w]:
+                seconds[w] = optimizer_time(gpu, float(held[w]), 2 * plan.workload.optimizer_bytes + BESIDE_STATE)
+        return plan.on_gpu("update", seconds, np.repeat(ready, len(seconds)), label="optimizer")
+
+    def network_bytes(self, job: Job) -> float:
+        """Every micro-batch both ways over every cut between nodes, and a tensor that two nodes hold both ways, once."""
+        micro, count = self.passes(job)
+        chain, per = self.chain(job.workload, job.cluster, micro), job.cluster.gpus_per_node
+        crosses = np.diff(np.array(chain.order) // per) != 0
+        copies = sum(size for one, other, size in _copies(job.workload, chain) if one // per != other // per)
+        return float(2 * count * chain.message_bytes[crosses].sum() + 2 * copies)
+
+
+def _copies(workload: Workload, chain: Chain) -> Iterator[tuple[int, int, float]]:
+    """Yield (GPU, GPU, bytes of its gradient) of tensors that operators of two stages share."""
+    place = {layer.name: i for i, layer in enumerate(workload.layers)}
+    for layer in workload.layers:
+        if layer.tied:
+            one, other = (chain.order[chain.stage_of(place[name])] for name in (layer.tied, layer.name))
+            if one != other:
+                yield one, other, float(workload.layer(layer.tied).tensors[0] * workload.element_bytes)
+
+
+@lru_cache(maxsize=64)
+def _chain(workload: Workload, cluster: Cluster, micro: int, compression: float, fence: bool, selection_time: float) -> Chain:
+    found = Fence(Operators.of(workload, cluster, micro), Links.of(cluster), compression, selection_time)
+    return found.fenced() if fence else found.even()
