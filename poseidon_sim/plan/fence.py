@@ -8,8 +8,9 @@ Simplified: what is read several stages later passes through the stages between;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, islice
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from poseidon_sim.plan.sparse import Floats, selection_seconds, sparse_bytes
 from poseidon_sim.workload.graph import readers, sources
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload
 
-_ROUNDS = 4  # how often all groups are turned round in search of a better order
+_TRIES = 100  # orders of devices, different in links or speeds, that are cut in search of the best
 _CLOSE = 1e-12
 
 
@@ -162,16 +163,14 @@ class Fence:
                 known[key] = self.chain(row)
             return known[key]
 
-        order, joins = grouped(self.links.slower)
-        best, plain = tried(order), tried(list(range(len(order))))
-        for _ in range(_ROUNDS):
+        order, groups = grouped(self.links.slower)
+        best, plain, before = tried(order), tried(list(range(len(order)))), None
+        while best is not before:
             before = best
-            for first, second in reversed(joins):
-                for other in _turned(order, first, second):
-                    if _better(tried(other), best):
+            for parts in reversed(groups):
+                for other in islice(_turned(order, parts), _TRIES):
+                    if len(known) < _TRIES and _better(tried(other), best):
                         best, order = tried(other), other
-            if best is before:
-                break
         return plain if not _better(best, plain) else best
 
 
@@ -247,42 +246,52 @@ def cut_chain(stage: Callable[[int], Floats], gate: Floats, toll: Floats, stage_
     return tuple(reversed(starts))
 
 
-def grouped(rate: Floats) -> tuple[list[int], list[tuple[set[int], set[int]]]]:
-    """Return devices in an order that keeps groups of fast links together, and the two parts of every group, smallest first.
+def grouped(rate: Floats) -> tuple[list[int], list[list[frozenset[int]]]]:
+    """Return devices in an order that keeps groups of fast links together, and the parts of every group, smallest first.
 
-    The fastest link that joins two groups makes them one; the ends that meet are those with the fastest link between them.
+    The fastest link that joins two groups makes them one; the ends that meet are those with the fastest link between them. Groups
+    that links of one rate join are parts of one group.
 
     Parameters
     ----------
     rate : (D, D) bytes/s, symmetric.
 
-    >>> grouped(np.array([[9.0, 1.0, 5.0], [1.0, 9.0, 1.0], [5.0, 1.0, 9.0]]))[0]
-    [0, 2, 1]
+    >>> order, groups = grouped(np.array([[9.0, 1.0, 5.0], [1.0, 9.0, 1.0], [5.0, 1.0, 9.0]]))
+    >>> order, [[sorted(part) for part in parts] for parts in groups]
+    ([0, 2, 1], [[[0], [2]], [[0, 2], [1]]])
     """
-    count = len(rate)
-    row = {i: [i] for i in range(count)}
-    joins: list[tuple[set[int], set[int]]] = []
-    one, other = np.triu_indices(count, 1)
+    row = {i: [i] for i in range(len(rate))}
+    groups: dict[frozenset[int], tuple[float, list[frozenset[int]]]] = {}
+    one, other = np.triu_indices(len(rate), 1)
     for k in np.argsort(-rate[one, other], kind="stable").tolist():
-        a, b = row[int(one[k])], row[int(other[k])]
+        i, j = int(one[k]), int(other[k])
+        a, b = row[i], row[j]
         if a is b:
             continue
         ways = [(x, y) for x in (a, a[::-1]) for y in (b, b[::-1])]
         ways += [(y, x) for x, y in ways]
         first, second = max(ways, key=lambda ends: rate[ends[0][-1], ends[1][0]])
-        joins.append((set(a), set(b)))
+        parts: list[frozenset[int]] = []
+        for part in (frozenset(a), frozenset(b)):
+            joined_at, inner = groups.get(part, (np.inf, []))
+            parts += groups.pop(part)[1] if inner and joined_at == rate[i, j] else [part]
+        groups[frozenset(a + b)] = float(rate[i, j]), parts
         whole = [*first, *second]
         row.update(dict.fromkeys(whole, whole))
-    return row[0], joins
+    return row[0], [parts for _, parts in groups.values()]
 
 
-def _turned(order: list[int], first: set[int], second: set[int]) -> list[list[int]]:
-    """Return the order with a group turned round, and with its two parts swapped; both stand side by side."""
-    at = [i for i, device in enumerate(order) if device in first or device in second]
-    low, high = at[0], at[-1] + 1
-    middle = low + (len(first) if order[low] in first else len(second))
-    head, tail = order[:low], order[high:]
-    return [[*head, *order[low:high][::-1], *tail], [*head, *order[middle:high], *order[low:middle], *tail]]
+def _turned(order: list[int], parts: list[frozenset[int]]) -> Iterator[list[int]]:
+    """Yield the order with a group turned round, then with each two of its parts swapped; a group stands side by side."""
+    members = frozenset().union(*parts)
+    low = next(i for i, device in enumerate(order) if device in members)
+    inside = order[low : low + len(members)]
+    yield [*order[:low], *inside[::-1], *order[low + len(members) :]]
+    blocks = sorted(([d for d in inside if d in part] for part in parts), key=lambda block: inside.index(block[0]))
+    for i, j in combinations(range(len(blocks)), 2):
+        swapped = list(blocks)
+        swapped[i], swapped[j] = blocks[j], blocks[i]
+        yield [*order[:low], *chain.from_iterable(swapped), *order[low + len(members) :]]
 
 
 def _better(one: Chain, other: Chain) -> bool:
