@@ -16,6 +16,7 @@ import numpy as np
 
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.plan.compute import layer_times
+from poseidon_sim.plan.memory import FRAMEWORK_BYTES, operator_memory
 from poseidon_sim.plan.sparse import Floats, selection_seconds, sparse_bytes
 from poseidon_sim.workload.graph import readers, sources
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload
@@ -31,24 +32,31 @@ class Operators:
     Parameters
     ----------
     seconds : (D, V) of both passes of an operator. `elements`, `tensors` : (V - 1,) what crosses a cut after an operator one way.
-    element_bytes : of an activation.
+    element_bytes : of an activation. `fixed`, `kept` : (V,) bytes of parameters with all that belongs to them, and of activations
+        kept for backward. `memory` : (D,) bytes for the two.
     """
 
     seconds: Floats
     elements: Floats
     tensors: Floats
     element_bytes: int
+    fixed: Floats
+    kept: Floats
+    memory: Floats
 
     @classmethod
     def of(cls, workload: Workload, cluster: Cluster, micro_batch: int) -> Operators:
         """Return a workload's layers on every GPU of a cluster; raise InputError where their times cannot be modelled."""
-        runs = [(layer_times(workload, g.gpu, micro_batch).sum(axis=1) * g.slowdown, g.nodes) for g in cluster.runs()]
+        runs = cluster.runs()
+        seconds = [layer_times(workload, g.gpu, micro_batch).sum(axis=1) * g.slowdown for g in runs]
+        free = [g.gpu.memory - FRAMEWORK_BYTES if g.gpu and g.gpu.memory else np.inf for g in runs]
+        gpus = [g.nodes * cluster.gpus_per_node for g in runs]
         crossing = np.zeros((2, len(workload.layers)))
         for i, after in enumerate(readers(sources(workload.layers))):
             crossing[:, i : max(after, default=i)] += [[workload.layers[i].output_elements], [1.0]]
         return cls(
-            np.repeat([row for row, _ in runs], [nodes * cluster.gpus_per_node for _, nodes in runs], axis=0),
-            micro_batch * crossing[0, :-1], crossing[1, :-1], ELEMENT_BYTES[workload.precision],
+            np.repeat(seconds, gpus, axis=0), micro_batch * crossing[0, :-1], crossing[1, :-1], ELEMENT_BYTES[workload.precision],
+            *operator_memory(workload, micro_batch), np.repeat(free, gpus),
         )  # fmt: skip
 
 
@@ -91,13 +99,18 @@ class Chain:
     ----------
     order : device of every stage. `starts` : (N + 1,) first operator of every stage, and their number.
     message_bytes, selection : (N - 1,) of a message over each cut, one way, and seconds of choosing what it holds (0: it is whole).
-    bottleneck, total : seconds of the slowest stage or link, and of one micro-batch through all of them.
+    fixed, kept : (N,) bytes that every stage holds of parameters with all that belongs to them, and of micro-batches in flight.
+    fits : whether every device has the memory. `bottleneck`, `total` : seconds of the slowest stage or link, and of one micro-batch
+        through all of them.
     """
 
     order: tuple[int, ...]
     starts: tuple[int, ...]
     message_bytes: Floats
     selection: Floats
+    fixed: Floats
+    kept: Floats
+    fits: bool
     bottleneck: float
     total: float
 
@@ -110,13 +123,15 @@ class Chain:
 class Fence:
     """What a chain costs. `compression` : elements over elements sent, on the slowest link of a chain; 1 for whole messages.
 
-    `selection_time` : seconds per value and doubling of choosing what is sent.
+    `selection_time` : seconds per value and doubling of choosing what is sent. `flying` : micro-batches in flight on each stage,
+    for the memory they keep; the last number holds for all further stages.
     """
 
     operators: Operators
     links: Links
     compression: float = 1.0
     selection_time: float = 0.0
+    flying: tuple[int, ...] = (1,)
 
     @property
     def stages(self) -> int:
@@ -131,9 +146,12 @@ class Fence:
         return np.maximum(1.0, self.compression * worst / slower) if np.isfinite(worst) else np.ones(len(slower))
 
     def chain(self, order: Sequence[int]) -> Chain:
-        """Return the cut along devices in this order with the smallest bottleneck, and of those the smallest total."""
+        """Return the cut along devices in this order with the smallest bottleneck, and of those the smallest total.
+
+        Memory is minded where some cut fits.
+        """
         costs = _Costs(self, order)
-        return costs.chain(cut_chain(costs.stage, costs.link, costs.both_ways))
+        return costs.chain(*costs.cut(costs.stage, costs.link, costs.both_ways))
 
     def even(self) -> Chain:
         """Return the chain that sees no links: devices as numbered, the heaviest stage as light as can be on equal devices.
@@ -145,7 +163,7 @@ class Fence:
         places = narrow if narrow.sum() >= self.stages - 1 else np.ones_like(narrow)
         work, whole = _spans(ops.seconds.mean(axis=0)), (self.stages - 1, 1)
         gate, toll = np.tile(np.where(places, 0.0, np.inf), whole), np.tile(ops.elements, whole)
-        return costs.chain(cut_chain(lambda d: work, gate, toll, stage_weight=0.0))
+        return costs.chain(*costs.cut(lambda d: work, gate, toll, stage_weight=0.0))
 
     def fenced(self) -> Chain:
         """Return the best chain found: groups of fast links kept together, turned round and swapped while that helps.
@@ -180,7 +198,9 @@ class _Costs:
     def __init__(self, fence: Fence, order: Sequence[int]) -> None:
         ops, links = fence.operators, fence.links
         row = list(order)
-        self.order, self.work = tuple(row), ops.seconds[row]
+        self.order, self.work, self.memory = tuple(row), ops.seconds[row], ops.memory[row]
+        self.fixed, self.kept = _spans(ops.fixed), _spans(ops.kept)
+        self.flying = [*fence.flying, *[fence.flying[-1]] * len(row)]
         whole = ops.elements * ops.element_bytes
         sparse = sparse_bytes(ops.elements, 1.0 / fence.ratios(row)[:, None], ops.element_bytes)
         self.message = np.minimum(whole, sparse)  # (N - 1, V - 1)
@@ -197,14 +217,28 @@ class _Costs:
             found[1:-1] += self.select[d - 1][:, None]
         return found
 
-    def chain(self, starts: tuple[int, ...]) -> Chain:
+    def cut(
+        self, stage: Callable[[int], Floats], gate: Floats, toll: Floats, stage_weight: float = 1.0
+    ) -> tuple[tuple[int, ...], bool]:
+        """Return the best cut that fits in memory, else the best of all; and whether it fits."""
+
+        def fitting(d: int) -> Floats:
+            found: Floats = np.where(self.fixed + self.flying[d] * self.kept <= self.memory[d], stage(d), np.inf)
+            return found
+
+        starts = cut_chain(fitting, gate, toll, stage_weight)
+        return (starts, True) if starts else (cut_chain(stage, gate, toll, stage_weight), False)
+
+    def chain(self, starts: tuple[int, ...], fits: bool) -> Chain:
         """Return the chain that is cut there."""
         n, at = len(self.order), np.array(starts[1:-1], dtype=np.int64) - 1
-        stages = np.array([self.stage(d)[starts[d], starts[d + 1]] for d in range(n)])
+        stages, fixed, kept = (np.array([of(d)[starts[d], starts[d + 1]] for d in range(n)]) for of in (
+            self.stage, lambda d: self.fixed, lambda d: self.flying[d] * self.kept
+        ))  # fmt: skip
         cuts = np.arange(n - 1), at
         slowest = max(stages.max(), self.link[cuts].max(initial=0.0))
         total = float(stages.sum() + self.both_ways[cuts].sum())
-        return Chain(self.order, starts, self.message[cuts], self.select[cuts], float(slowest), total)
+        return Chain(self.order, starts, self.message[cuts], self.select[cuts], fixed, kept, fits, float(slowest), total)
 
 
 def cut_chain(stage: Callable[[int], Floats], gate: Floats, toll: Floats, stage_weight: float = 1.0) -> tuple[int, ...]:
@@ -219,7 +253,7 @@ def cut_chain(stage: Callable[[int], Floats], gate: Floats, toll: Floats, stage_
 
     Returns
     -------
-    (N + 1,) the first operator of every stage, and V.
+    (N + 1,) the first operator of every stage, and V; () where no cut is finite.
 
     >>> work = _spans(np.array([1.0, 1.0, 1.0, 3.0]))
     >>> cut_chain(lambda d: work, np.zeros((1, 3)), np.zeros((1, 3)))
@@ -233,6 +267,8 @@ def cut_chain(stage: Callable[[int], Floats], gate: Floats, toll: Floats, stage_
     least = np.where(np.arange(v + 1) == 0, 0.0, np.inf)
     for d in range(n):
         least = np.maximum(np.maximum(least[:, None], stage(d)).min(axis=0), gates[d])
+    if not np.isfinite(least[v]):
+        return ()
     limit = least[v] * (1 + _CLOSE)
     sums, choice = np.where(np.arange(v + 1) == 0, 0.0, np.inf), []
     for d in range(n):
@@ -295,6 +331,8 @@ def _turned(order: list[int], parts: list[frozenset[int]]) -> Iterator[list[int]
 
 
 def _better(one: Chain, other: Chain) -> bool:
+    if one.fits != other.fits:
+        return one.fits
     if abs(one.bottleneck - other.bottleneck) > _CLOSE * other.bottleneck:
         return one.bottleneck < other.bottleneck
     return one.total < other.total * (1 - _CLOSE)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from poseidon_sim.cluster import Gpu
-from poseidon_sim.workload.activations import kept_elements
+from poseidon_sim.workload.activations import kept_by_layer, kept_elements
 from poseidon_sim.workload.layer import Workload
 
 #: bytes that the CUDA context, cuDNN workspaces and the allocator take; an assumption (0.5 to 1 GB is usual)
@@ -65,6 +68,13 @@ def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: float, share
         framework=FRAMEWORK_BYTES,
         capacity=gpu.memory if gpu is not None else None,
     )
+
+
+def operator_memory(workload: Workload, batch_size: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return (L,) bytes of parameters with gradients and optimizer state, and of activations kept for backward, by layer."""
+    size = workload.element_bytes
+    fixed = np.array([x.parameters * (2 * size + workload.optimizer_bytes) for x in workload.layers], dtype=np.float64)
+    return fixed, batch_size * size * np.array(kept_by_layer(workload))
 
 
 def largest_batch(memory: Memory, batch_size: float) -> int:

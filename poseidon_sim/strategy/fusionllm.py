@@ -2,8 +2,8 @@
 
 Paper: Tang, Kang, Yin et al., FusionLLM, 2024, arXiv 2410.12707: OP-Fence keeps groups of fast links together and slow links off
 the cut, AdaTopK sends the largest values of activations and gradients, fewest over the slowest link; micro-batches are pipelined.
-Simplified: one pipeline, every GPU a stage while there are operators; transfers run beside compute; the cut looks at time, not at
-memory; spreading received values over zeros costs nothing; what compression does to convergence is not modelled.
+Simplified: one pipeline, every GPU a stage while there are operators; transfers run beside compute; spreading received values over
+zeros costs nothing; a tensor that two stages share is summed whole; what compression does to convergence is not modelled.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from poseidon_sim.cluster import Cluster, Layout
 from poseidon_sim.plan.fence import Chain, Fence, Links, Operators
+from poseidon_sim.plan.memory import operator_memory
 from poseidon_sim.plan.placed import compute_on, move, one_class_per_gpu, operator_layers, operator_times
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
@@ -25,7 +26,6 @@ from poseidon_sim.plan.schedule import SCHEDULES, pipeline_schedule
 from poseidon_sim.plan.tensor_parallel import optimizer_time
 from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
 from poseidon_sim.strategy.megatron import Megatron
-from poseidon_sim.workload.activations import kept_by_layer
 from poseidon_sim.workload.layer import Workload
 
 
@@ -59,16 +59,16 @@ class FusionLlm(Strategy):
     def passes(self, job: Job) -> tuple[int, int]:
         return Megatron(pipeline=job.cluster.num_gpus).passes(job)
 
-    def chain(self, workload: Workload, cluster: Cluster, micro_batch: int) -> Chain:
-        """Return which GPU runs which operators, and what they send each other."""
-        return _chain(workload, cluster, micro_batch, self.compression, self.fence, self.selection_time)
+    def chain(self, workload: Workload, cluster: Cluster, micro_batch: int, count: int) -> Chain:
+        """Return which GPU runs which operators of `count` micro-batches, and what they send each other."""
+        return _chain(self, workload, cluster, micro_batch, count)
 
     def validate(self, job: Job) -> Iterator[str]:
         require_choices(self, schedule=SCHEDULES)
         require(self.compression >= 1, f"compression={self.compression} must be at least 1, which sends everything")
         require(self.selection_time >= 0, f"selection_time={self.selection_time} must be 0 or more seconds")
         micro, count = self.passes(job)
-        stages = len(self.chain(job.workload, job.cluster, micro).order)
+        stages = len(self.chain(job.workload, job.cluster, micro, count).order)
         if stages < job.cluster.num_gpus:
             yield f"fusionllm uses {stages} of {job.cluster.num_gpus} GPUs: the model has no more operators"
         if 1 < stages > count:
@@ -77,18 +77,14 @@ class FusionLlm(Strategy):
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Of the GPU that holds most: its parameters, and what its micro-batches in flight keep."""
-        work, (micro, count) = job.workload, self.passes(job)
-        starts = self.chain(work, job.cluster, micro).starts
-        held = np.add.reduceat([x.parameters for x in work.layers], starts[:-1]).astype(np.float64)
-        flying = [count if self.schedule == "gpipe" else min(count, len(held) - stage) for stage in range(len(held))]
-        kept = np.add.reduceat(kept_by_layer(work), starts[:-1]) * flying
-        size = work.element_bytes
-        most = int(np.argmax(held * (2 * size + work.optimizer_bytes) + kept * micro * size))
-        share, active = float(held[most] / max(1, work.parameters)), float(kept[most] / max(1.0, sum(kept_by_layer(work))))
-        return {"parameters": share, "gradients": share, "optimizer": share, "activations": active}
+        chain = self.chain(job.workload, job.cluster, *self.passes(job))
+        most = int(np.argmax(chain.fixed + chain.kept))
+        fixed, kept = (float(each.sum()) or 1.0 for each in operator_memory(job.workload, self.passes(job)[0]))
+        share = float(chain.fixed[most]) / fixed
+        return {"parameters": share, "gradients": share, "optimizer": share, "activations": float(chain.kept[most]) / kept}
 
     def iteration(self, plan: Plan, start: Handles) -> Handles:
-        chain = self.chain(plan.workload, plan.cluster, plan.own_batch_size)
+        chain = self.chain(plan.workload, plan.cluster, plan.own_batch_size, plan.num_passes)
         owners = [operator_layers(plan)[first] for first in chain.starts[:-1]]
         seconds = np.add.reduceat(operator_times(plan), chain.starts[:-1], axis=0)
         order, last = pipeline_schedule(self.schedule, len(chain.order), plan.num_passes), len(chain.order) - 1
@@ -127,7 +123,7 @@ class FusionLlm(Strategy):
     def network_bytes(self, job: Job) -> float:
         """Every micro-batch both ways over every cut between nodes, and a tensor that two nodes hold both ways, once."""
         micro, count = self.passes(job)
-        chain, per = self.chain(job.workload, job.cluster, micro), job.cluster.gpus_per_node
+        chain, per = self.chain(job.workload, job.cluster, micro, count), job.cluster.gpus_per_node
         crosses = np.diff(np.array(chain.order) // per) != 0
         copies = sum(size for one, other, size in _copies(job.workload, chain) if one // per != other // per)
         return float(2 * count * chain.message_bytes[crosses].sum() + 2 * copies)
@@ -144,6 +140,9 @@ def _copies(workload: Workload, chain: Chain) -> Iterator[tuple[int, int, float]
 
 
 @lru_cache(maxsize=64)
-def _chain(workload: Workload, cluster: Cluster, micro: int, compression: float, fence: bool, selection_time: float) -> Chain:
-    found = Fence(Operators.of(workload, cluster, micro), Links.of(cluster), compression, selection_time)
-    return found.fenced() if fence else found.even()
+def _chain(strategy: FusionLlm, workload: Workload, cluster: Cluster, micro_batch: int, count: int) -> Chain:
+    stages = min(cluster.num_gpus, len(workload.layers))
+    flying = (count,) if strategy.schedule == "gpipe" else tuple(min(count, stages - stage) for stage in range(stages))
+    operators, links = Operators.of(workload, cluster, micro_batch), Links.of(cluster)
+    fence = Fence(operators, links, strategy.compression, strategy.selection_time, flying)
+    return fence.fenced() if strategy.fence else fence.even()

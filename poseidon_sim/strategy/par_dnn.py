@@ -17,13 +17,13 @@ import numpy as np
 
 from poseidon_sim.cluster import Cluster, Layout
 from poseidon_sim.plan.compute import layer_times
+from poseidon_sim.plan.memory import operator_memory
 from poseidon_sim.plan.partition import OperatorGraph, makespan, partition
 from poseidon_sim.plan.placed import compute_on, move, one_class_per_gpu, operator_layers, operator_times
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy, require
 from poseidon_sim.strategy.feasible import whole_batch
-from poseidon_sim.workload.activations import kept_by_layer
 from poseidon_sim.workload.graph import readers, sources
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload
 
@@ -70,7 +70,7 @@ class ParDnn(Strategy):
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Of the device that holds most."""
         batch, device = int(job.global_batch_size), np.array(self.placement(job.workload, job.cluster, int(job.global_batch_size)))
-        fixed, kept = _memory(job.workload, batch)
+        fixed, kept = operator_memory(job.workload, batch)
         most = np.bincount(device, weights=fixed + kept).argmax() == device
         held, active = float(fixed[most].sum() / fixed.sum()), float(kept[most].sum() / max(1.0, kept.sum()))
         return {"parameters": held, "gradients": held, "optimizer": held, "activations": active}
@@ -111,13 +111,6 @@ def _output_bytes(workload: Workload, batch_size: int) -> list[float]:
     return [batch_size * x.output_elements * ELEMENT_BYTES[workload.precision] for x in workload.layers]
 
 
-def _memory(workload: Workload, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (L,) bytes of parameters with gradients and optimizer state, and of activations kept for backward."""
-    size = workload.element_bytes
-    fixed = np.array([x.parameters * (2 * size + workload.optimizer_bytes) for x in workload.layers], dtype=np.float64)
-    return fixed, batch_size * size * np.array(kept_by_layer(workload))
-
-
 @lru_cache(maxsize=64)
 def _placed(workload: Workload, cluster: Cluster, batch_size: int, memory: float) -> tuple[int, ...]:
     """Cut the forward graph, each operator and edge as long as both passes; then judge it on the graph of both passes."""
@@ -129,7 +122,7 @@ def _placed(workload: Workload, cluster: Cluster, batch_size: int, memory: float
     if cluster.nodes > 1 and network is not None:
         wait, rate = network.latency + network.message_overhead, network.goodput
     sent = np.where(output > 0, wait + output / rate, 0.0)[source]
-    held = sum(_memory(workload, batch_size))
+    held = sum(operator_memory(workload, batch_size))
     device = partition(OperatorGraph(times.sum(axis=1), np.asarray(held), source, target, 2 * sent), cluster.num_gpus, memory)
     both = OperatorGraph(
         np.concatenate([times[:, 0], times[::-1, 1]]), np.zeros(2 * num),

@@ -16,9 +16,16 @@ from poseidon_sim.plan.fence import Fence, Links, Operators, grouped
 SIZE = 4
 
 
+def operators(seconds: np.ndarray, elements: np.ndarray, tensors: np.ndarray | None = None, memory: float = np.inf) -> Operators:
+    """Operators of one byte of parameters and two of activations each."""
+    devices, count = seconds.shape
+    tensors = np.ones(count - 1) if tensors is None else tensors
+    return Operators(seconds, elements, tensors, SIZE, np.ones(count), np.full(count, 2.0), np.full(devices, memory))
+
+
 @st.composite
-def fences(draw: st.DrawFn, devices: int = 4, operators: int = 7) -> Fence:
-    num, v = draw(st.integers(1, devices)), draw(st.integers(1, operators))
+def fences(draw: st.DrawFn, devices: int = 4, most: int = 7) -> Fence:
+    num, v = draw(st.integers(1, devices)), draw(st.integers(1, most))
     speed = [draw(st.sampled_from([1.0, 1.0, 2.0])) for _ in range(num)]
     work = np.array([float(draw(st.integers(1, 9))) for _ in range(v)])
     elements = np.array([float(draw(st.integers(0, 40))) for _ in range(v - 1)])
@@ -26,7 +33,7 @@ def fences(draw: st.DrawFn, devices: int = 4, operators: int = 7) -> Fence:
     rate = np.array([[float(draw(st.sampled_from([1, 5, 20, 1000]))) for _ in range(num)] for _ in range(num)])
     latency = np.full((num, num), draw(st.sampled_from([0.0, 0.5])))
     compression, selection = draw(st.sampled_from([1.0, 2.0, 10.0])), draw(st.sampled_from([0.0, 1e-2]))
-    return Fence(Operators(np.outer(speed, work), elements, tensors, SIZE), Links(rate, latency), compression, selection)
+    return Fence(operators(np.outer(speed, work), elements, tensors), Links(rate, latency), compression, selection)
 
 
 def by_hand(fence: Fence, order: list[int], starts: list[int]) -> tuple[float, float]:
@@ -48,8 +55,8 @@ def by_hand(fence: Fence, order: list[int], starts: list[int]) -> tuple[float, f
     return max(slowest, *stages), total + sum(stages)
 
 
-def cuts(operators: int, stages: int) -> list[list[int]]:
-    return [[0, *inner, operators] for inner in itertools.combinations(range(1, operators), stages - 1)]
+def cuts(count: int, stages: int) -> list[list[int]]:
+    return [[0, *inner, count] for inner in itertools.combinations(range(1, count), stages - 1)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,11 +96,11 @@ def small_groups(seed: int) -> tuple[Fence, np.ndarray]:
     random = np.random.default_rng(seed)
     groups = random.integers(1, 4, random.integers(2, 4))
     of = random.permutation(np.repeat(np.arange(len(groups)), groups))[:5]
-    operators = int(random.integers(5, 9))
+    count = int(random.integers(5, 9))
     rate = np.where(of[:, None] == of, 1000.0, 1.0)
-    work = np.tile(random.integers(1, 9, operators).astype(float), (len(of), 1))
-    elements = random.integers(1, 20, operators - 1).astype(float)
-    return Fence(Operators(work, elements, np.ones(operators - 1), SIZE), Links(rate, np.zeros_like(rate))), of
+    work = np.tile(random.integers(1, 9, count).astype(float), (len(of), 1))
+    elements = random.integers(1, 20, count - 1).astype(float)
+    return Fence(operators(work, elements), Links(rate, np.zeros_like(rate))), of
 
 
 def test_hardly_ever_is_another_order_better_that_keeps_groups_together() -> None:
@@ -123,7 +130,7 @@ def test_a_chain_crosses_slow_links_once_less_than_there_are_groups(groups: list
 @given(fence=fences(), factor=st.sampled_from([0.5, 3.0]))
 def test_seconds_of_free_operators_fall_as_all_rates_rise(fence: Fence, factor: float) -> None:
     """Nothing to compute and no latency: bottleneck and total are bytes over rates."""
-    ops = Operators(0 * fence.operators.seconds, fence.operators.elements, fence.operators.tensors, SIZE)
+    ops = operators(0 * fence.operators.seconds, fence.operators.elements, fence.operators.tensors)
     one, other = (Fence(ops, Links(rate, 0 * rate), fence.compression) for rate in (fence.links.rate, factor * fence.links.rate))
     order = list(range(one.stages))
     for name in ("bottleneck", "total"):
@@ -146,7 +153,7 @@ def test_compression_is_in_proportion_to_slowness_down_to_none() -> None:
     rate = np.full((4, 4), 1.0)
     rate[1, 2] = rate[2, 1] = 10.0
     rate[2, 3] = rate[3, 2] = 1000.0
-    ops = Operators(np.ones((4, 4)), np.full(3, 1000.0), np.ones(3), SIZE)
+    ops = operators(np.ones((4, 4)), np.full(3, 1000.0))
     fence = Fence(ops, Links(rate, 0 * rate), compression=100.0)
     assert fence.ratios(range(4)) == pytest.approx([100.0, 10.0, 1.0])
     assert fence.even().message_bytes.tolist() == [80.0, 800.0, 4000.0]
@@ -170,3 +177,17 @@ def test_what_crosses_a_cut_inside_a_block_is_the_branch_and_the_shortcut() -> N
     )
     ops = Operators.of(ps.Workload("block", layers), ps.Cluster(nodes=2, network=ps.Network(1e9)), micro_batch=2)
     assert ops.elements.tolist() == [6.0, 16.0] and ops.tensors.tolist() == [1.0, 2.0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(fence=fences(), memory=st.integers(3, 30), flying=st.lists(st.integers(1, 3), min_size=4, max_size=4))
+def test_a_cut_that_fits_is_the_best_that_fits_and_one_that_does_not_is_said_to(fence: Fence, memory: int, flying: list[int]) -> None:
+    """An operator holds one byte, and two for each micro-batch in flight."""
+    ops = fence.operators
+    tight = Fence(operators(ops.seconds, ops.elements, ops.tensors, memory), fence.links, fence.compression, fence.selection_time, tuple(flying))
+    order = list(range(fence.stages))
+    ways = cuts(ops.seconds.shape[1], len(order))
+    fitting = [c for c in ways if all((b - a) * (1 + 2 * flying[k]) <= memory for k, (a, b) in enumerate(itertools.pairwise(c)))]
+    found = tight.chain(order)
+    assert found.fits == bool(fitting)
+    assert found.bottleneck == pytest.approx(min(by_hand(fence, order, c)[0] for c in fitting or ways), rel=1e-9)

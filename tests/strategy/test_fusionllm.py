@@ -63,7 +63,7 @@ def test_as_numbered_on_three_nodes_the_slow_link_sets_the_step(count: int) -> N
 def test_a_slow_pair_of_three_is_not_neighboured(slow: tuple[int, int]) -> None:
     where = links(3, slow, slow[::-1], latency=0.0)
     found = run(network(3), where, 6)
-    order = found.strategy.chain(found.job.workload, where, 1).order
+    order = found.strategy.chain(found.job.workload, where, 1, 4).order
     assert set(order) == {0, 1, 2} and order[1] not in slow
     assert found.step_time == pytest.approx(8 * (F + B), rel=1e-2)
 
@@ -73,8 +73,8 @@ def test_the_cut_lies_where_least_crosses_the_slow_link() -> None:
     layers = list(network(6).layers)
     layers[4] = ps.Layer("l4", "conv", (50,), forward_time=F, backward_time=B, input_elements=ELEMENTS, output_elements=10.0)
     work, where = ps.Workload("narrow", tuple(layers), batch_size=1), links(2, (0, 1), (1, 0))
-    assert ps.FusionLlm().chain(work, where, 1).starts == (0, 5, 6)
-    assert ps.FusionLlm(fence=False).chain(work, where, 1).starts == (0, 3, 6)
+    assert ps.FusionLlm().chain(work, where, 1, 4).starts == (0, 5, 6)
+    assert ps.FusionLlm(fence=False).chain(work, where, 1, 4).starts == (0, 3, 6)
 
 
 # Compression 50 sends 20 of 1000 values, 8 bytes each with its place; selecting takes x log2(x) of its seconds on each side.
@@ -88,8 +88,8 @@ def test_the_slowest_link_is_compressed_most_and_a_ratio_below_two_sends_everyth
     """Two halves of a chain of four: 0.1 MB/s in the middle, 1 GB/s beside it, which is 10,000 times as fast: whole."""
     slow = [(a, b) for a in (0, 1) for b in (2, 3)]
     where = links(4, *slow, *[pair[::-1] for pair in slow])
-    assert ps.FusionLlm(compression=100.0).chain(network(4), where, 1).message_bytes.tolist() == [4000.0, 80.0, 4000.0]
-    assert ps.FusionLlm(compression=1.9).chain(network(4), where, 1).message_bytes.tolist() == [4000.0] * 3
+    assert ps.FusionLlm(compression=100.0).chain(network(4), where, 1, 4).message_bytes.tolist() == [4000.0, 80.0, 4000.0]
+    assert ps.FusionLlm(compression=1.9).chain(network(4), where, 1, 4).message_bytes.tolist() == [4000.0] * 3
 
 
 @pytest.mark.parametrize("compression", [1.0, 3.0, 100.0])
@@ -126,7 +126,7 @@ def test_a_gpu_holds_its_own_operators_and_what_its_micro_batches_keep() -> None
 # Every layer's work is halved on node 2, so an equal finish gives it as many layers as the other two together.
 def test_a_fast_gpu_gets_more_operators() -> None:
     where = links(3, groups=(ps.NodeGroup(2, slowdown=2.0), ps.NodeGroup(1)))
-    found = ps.FusionLlm().chain(network(8), where, 1)
+    found = ps.FusionLlm().chain(network(8), where, 1, 4)
     assert dict(zip(found.order, np.diff(found.starts).tolist(), strict=True)) == {0: 2, 1: 2, 2: 4}
 
 
