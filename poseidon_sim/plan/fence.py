@@ -69,7 +69,12 @@ class Links:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Links:
-        """Return what a message between two GPUs of a cluster meets: a port or the cap of its pair of nodes, or lanes inside."""
+        """Return what a message between two GPUs of a cluster meets: a port or the cap of its pair of nodes, or lanes inside.
+
+        >>> from poseidon_sim.cluster import Network
+        >>> Links.of(Cluster(nodes=2, network=Network(1e9, pair_bandwidth=((0, 1e6), (1e9, 0))))).rate[[0, 1], [1, 0]].tolist()
+        [1000000.0, 1000000000.0]
+        """
         network, per = cluster.network, cluster.gpus_per_node
         node = np.arange(cluster.num_gpus) // per
         inside = node[:, None] == node
@@ -125,6 +130,16 @@ class Fence:
 
     `selection_time` : seconds per value and doubling of choosing what is sent. `flying` : micro-batches in flight on each stage,
     for the memory they keep; the last number holds for all further stages.
+
+    Devices 0 and 2 have the fast link, and least crosses a cut after the third operator:
+
+    >>> none, much = np.zeros(4), np.full(3, np.inf)
+    >>> ops = Operators(np.ones((3, 4)), np.array([9.0, 9.0, 1.0]), np.ones(3), 4, none, none, much)
+    >>> links = Links(np.array([[0.0, 1.0, 90.0], [1.0, 0.0, 1.0], [90.0, 1.0, 0.0]]), np.zeros((3, 3)))
+    >>> Fence(ops, links).even().bottleneck, Fence(ops, links).fenced().bottleneck
+    (36.0, 4.0)
+    >>> Fence(ops, links).fenced().order, Fence(ops, links).fenced().starts
+    ((0, 2, 1), (0, 1, 3, 4))
     """
 
     operators: Operators

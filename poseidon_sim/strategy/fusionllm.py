@@ -59,6 +59,9 @@ class FusionLlm(Strategy):
     def passes(self, job: Job) -> tuple[int, int]:
         return Megatron(pipeline=job.cluster.num_gpus).passes(job)
 
+    def num_iterations(self) -> tuple[int, int]:
+        return 0, 1  # all wait for all at its end: every iteration is like the first
+
     def chain(self, workload: Workload, cluster: Cluster, micro_batch: int, count: int) -> Chain:
         """Return which GPU runs which operators of `count` micro-batches, and what they send each other."""
         return _chain(self, workload, cluster, micro_batch, count)
@@ -88,8 +91,7 @@ class FusionLlm(Strategy):
         owners = [operator_layers(plan)[first] for first in chain.starts[:-1]]
         seconds = np.add.reduceat(operator_times(plan), chain.starts[:-1], axis=0)
         order, last = pipeline_schedule(self.schedule, len(chain.order), plan.num_passes), len(chain.order) - 1
-        ran: list[Handles] = []
-        arrived: list[Handles] = []
+        ran, arrived = list[Handles](), list[Handles]()
         for stage, back, before, source in zip(order.device, order.backward, order.before, order.source, strict=True):
             gpu, other = chain.order[stage], stage - 1 if back else stage + 1
             needs = [*([ran[before]] if before >= 0 else []), *([arrived[source]] if source >= 0 else [])]

@@ -139,6 +139,22 @@ def test_laws_hold_where_activations_cross(strategy: ps.Strategy, nodes: int) ->
     ps.check_strategy(strategy, nodes=(nodes,), workload=network(6))
 
 
+class Longer(ps.FusionLlm):
+    """Measured after three iterations."""
+
+    def num_iterations(self) -> tuple[int, int]:
+        return 3, 2
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "message-driven"])
+def test_every_iteration_is_like_the_first(schedule: str) -> None:
+    where = links(4, (1, 2), (2, 1), groups=(ps.NodeGroup(1, slowdown=1.5),))
+    steps = [
+        ps.simulate(network(6), where, each(schedule=schedule), batch_size=2, micro_batch_size=1).step_time for each in (ps.FusionLlm, Longer)
+    ]
+    assert steps[0] == pytest.approx(steps[1], rel=1e-9)
+
+
 def test_more_gpus_than_operators_stay_idle_with_a_warning() -> None:
     found = run(network(2), links(4), 8)
     assert any("uses 2 of 4 GPUs" in text for text in found.warnings)
