@@ -7,9 +7,12 @@ A script of a system defines ``rows() -> list[Row]`` and ``main(out_dir)``, whic
 from __future__ import annotations
 
 import csv
+import importlib
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 #: in a checkout validation/ stands beside experiments/, in a wheel _validation/ beside _experiments/
@@ -53,6 +56,16 @@ def targets(*prefixes: str) -> list[dict[str, str]]:
     """Return the published rows whose id begins with one of these, in file order; values are text as in the file."""
     with open(TARGETS, newline="", encoding="utf-8") as lines:
         return [line for line in csv.DictReader(lines) if line["id"].startswith(prefixes)]
+
+
+def corpora(name: str) -> Any:
+    """Return a module of validation/corpora: the records of all published rows, and the replay of a recorded trace."""
+    folder = TARGETS.parents[2]  # validation, called _validation in a wheel
+    sys.path.insert(0, str(folder.parent))
+    try:
+        return importlib.import_module(f"{folder.name}.corpora.{name}")
+    finally:
+        sys.path.remove(str(folder.parent))
 
 
 def flag_of(confidence: str) -> str:

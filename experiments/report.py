@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from published import FLAGS, HERE, TARGETS, Row, flag_of, summary, targets
+from published import FLAGS, HERE, Row, corpora, flag_of, summary, targets
 
 import poseidon_sim as ps
 
@@ -44,7 +44,7 @@ SYSTEMS = (
     System("GradientFlow (Sun et al., 2019)", ("gradientflow",), ("gradientflow",), ("S8-",)),
     System("Poseidon for PDEs (Herde et al., 2024), a workload", ("poseidon_pde",), ("ddp",), ("S9-",)),
     System("Poplar (Zhang et al., AAAI'25)", ("poplar",), ("poplar",), ("S10-",)),
-    System("Shi, Chu et al.: frameworks, MG-WFBP, gTop-k, contention, ASC-WFBP", ("shi",), ("mg-wfbp", "top-k", "all-reduce"), ("S11",)),
+    System("Shi, Chu et al.: frameworks, MG-WFBP, gTop-k, contention, ASC-WFBP", ("shi",), ("mg-wfbp", "asc-wfbp", "top-k", "all-reduce"), ("S11",)),
     System("Decentralized Diffusion Models (McAllister et al., 2025)", ("decentralized_diffusion",), ("decentralized-diffusion",), ("B-DDM",)),
     System("ChainerMN (Akiba et al., 2017)", ("chainermn",), ("chainermn",), ("B-CMN",)),
     System("Theano-MPI (Ma et al., 2016)", ("theano_mpi",), ("theano-mpi",), ("B-TMPI",)),
@@ -62,7 +62,7 @@ def rows_of(system: System) -> list[Row]:
     found = []
     for script in system.scripts:
         if not (HERE / f"{script}.py").exists():
-            found += from_corpora(system.prefixes)
+            found += fromcorpora(system.prefixes)
             continue
         for row in importlib.import_module(script).rows():
             if isinstance(row, Row):
@@ -73,7 +73,7 @@ def rows_of(system: System) -> list[Row]:
     return found
 
 
-def from_corpora(prefixes: tuple[str, ...]) -> list[Row]:
+def fromcorpora(prefixes: tuple[str, ...]) -> list[Row]:
     """Return the rows of a system that has no script: as validation/corpora predicts them, in seconds, with generic strategies."""
     known: dict[str, float | str] = {}
     return [_row(cases().predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
@@ -82,21 +82,12 @@ def from_corpora(prefixes: tuple[str, ...]) -> list[Row]:
 @cache
 def entries() -> list[Any]:
     """Return what becomes of every published row."""
-    records, families = (_corpora(name) for name in ("records", "families"))
+    records, families = (corpora(name) for name in ("records", "families"))
     return [entry for entry in families.entries(records.read_all()) if entry.record.corpus == "system_targets"]
 
 
 def cases() -> Any:
-    return _corpora("cases")
-
-
-def _corpora(name: str) -> Any:
-    folder = TARGETS.parents[2]  # validation, called _validation in a wheel
-    sys.path.insert(0, str(folder.parent))
-    try:
-        return importlib.import_module(f"{folder.name}.corpora.{name}")
-    finally:
-        sys.path.remove(str(folder.parent))
+    return corpora("cases")
 
 
 def _row(entry: Any) -> Row:
