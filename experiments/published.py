@@ -59,7 +59,7 @@ def targets(*prefixes: str) -> list[dict[str, str]]:
 
 
 def corpora(name: str) -> Any:
-    """Return a module of validation/corpora: the records of all published rows, and the replay of a recorded trace."""
+    """Return a module of validation/corpora: the records of all published rows, the replay of a recorded trace."""
     folder = TARGETS.parents[2]  # validation, called _validation in a wheel
     sys.path.insert(0, str(folder.parent))
     try:
@@ -69,9 +69,8 @@ def corpora(name: str) -> Any:
 
 
 def flag_of(confidence: str) -> str:
-    """Return the flag that the words of a row's confidence stand for; the weakest of those named."""
-    words = confidence.lower()
-    return next((flag for flag in reversed(FLAGS) if flag in words or flag.rstrip("ed") in words), "secondary")
+    """Return how a figure is known, from the words of its row's confidence: the same for scripts and corpora."""
+    return str(corpora("records").flag_of(confidence))
 
 
 def summary(table: Iterable[Row]) -> list[str]:

@@ -62,7 +62,7 @@ def rows_of(system: System) -> list[Row]:
     found = []
     for script in system.scripts:
         if not (HERE / f"{script}.py").exists():
-            found += fromcorpora(system.prefixes)
+            found += from_corpora(system.prefixes)
             continue
         for row in importlib.import_module(script).rows():
             if isinstance(row, Row):
@@ -73,10 +73,10 @@ def rows_of(system: System) -> list[Row]:
     return found
 
 
-def fromcorpora(prefixes: tuple[str, ...]) -> list[Row]:
+def from_corpora(prefixes: tuple[str, ...]) -> list[Row]:
     """Return the rows of a system that has no script: as validation/corpora predicts them, in seconds, with generic strategies."""
     known: dict[str, float | str] = {}
-    return [_row(cases().predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
+    return [_row(corpora("cases").predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
 
 
 @cache
@@ -84,10 +84,6 @@ def entries() -> list[Any]:
     """Return what becomes of every published row."""
     records, families = (corpora(name) for name in ("records", "families"))
     return [entry for entry in families.entries(records.read_all()) if entry.record.corpus == "system_targets"]
-
-
-def cases() -> Any:
-    return corpora("cases")
 
 
 def _row(entry: Any) -> Row:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from poseidon_sim.cluster import Cluster as Cluster
     from poseidon_sim.cluster import Gpu as Gpu
     from poseidon_sim.cluster import Host as Host
+    from poseidon_sim.cluster import Input as Input
     from poseidon_sim.cluster import Network as Network
     from poseidon_sim.cluster import NodeGroup as NodeGroup
     from poseidon_sim.cluster.catalog import gpu as gpu
@@ -105,6 +106,7 @@ _PUBLIC = {
     "Convergence": "metrics.convergence",
     "Gpu": "cluster",
     "Host": "cluster",
+    "Input": "cluster",
     "InfeasibleError": "errors",
     "InputError": "errors",
     "Layer": "workload.layer",

@@ -14,7 +14,7 @@ import numpy as np
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.engine import choose_engine, make_program
 from poseidon_sim.engine import run as run_engine
-from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
+from poseidon_sim.errors import InputError, unknown_name
 from poseidon_sim.metrics import (
     Memory,
     StepMetrics,
@@ -22,9 +22,7 @@ from poseidon_sim.metrics import (
     blame_shares,
     bottleneck,
     bytes_sent,
-    largest_batch,
     link_uses,
-    memory_per_gpu,
     step_metrics,
     trust_in,
 )
@@ -35,14 +33,13 @@ from poseidon_sim.plan.recording import Recordings, shape_of
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
+from poseidon_sim.strategy.feasible import check_shares, checked_memory
 from poseidon_sim.strategy.registry import strategy_class
 from poseidon_sim.trace import Trace, save_timeline
 from poseidon_sim.workload.layer import Workload
 from poseidon_sim.workload.load import load_model
 
 DETAILS = ("folded", "nodes", "rounds")
-#: the memory model is held to be right within this factor: above it a job is refused, between 1 and it a warning
-MEMORY_MARGIN = 1.25
 #: iterations whose tasks all shift by the same time, within this share of it, repeat each other
 STEADY = 1e-10
 #: with more different workers than this, two iterations are hardly ever enough, and cost much
@@ -355,7 +352,8 @@ def simulate(
         price, warnings, currency, convergence = None, [], "", None
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
     warnings += chosen.validate(job)
-    memory, caution = _checked_memory(job, chosen)
+    check_shares(job, chosen)
+    memory, caution = checked_memory(job, chosen)
     warnings += [*caution, *_slow_precision(job)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
@@ -392,45 +390,6 @@ def _slow_precision(job: Job) -> list[str]:
     return [
         f"compute is modelled in fp32; {gpu.name} is much faster in 16 bits: set model.precision=fp16 (or bf16) if you train so"
     ]
-
-
-def _checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
-    """Return the memory per GPU; refuse a job that certainly does not fit, warn where it is close."""
-    samples, _ = strategy.passes(job)
-    memory = memory_per_gpu(job.workload, job.cluster.gpu, samples, strategy.memory_shares(job))
-    if memory.fits or memory.capacity is None or job.cluster.gpu is None:
-        return memory, []
-    most = largest_batch(memory, samples)
-    advice = f"the largest batch that fits is {most}" if most else "not even one sample fits"
-    text = (
-        f"{job.workload.name} at batch {samples} needs {memory.total / 1e9:.1f} GB per GPU and {job.cluster.gpu.name} "
-        f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
-    )
-    if memory.total > MEMORY_MARGIN * memory.capacity:
-        raise InfeasibleError(text + _what_fits(job))
-    return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
-
-
-#: what needs less memory than plain data parallelism, the nearest to it first
-_LESS_MEMORY: tuple[dict[str, Any], ...] = (
-    {"name": "fsdp", "shard": "optimizer"}, {"name": "fsdp", "shard": "gradients"}, {"name": "fsdp"},
-    {"name": "fsdp", "recompute": "full"}, {"name": "megatron", "tensor": 8, "recompute": "full"},
-    {"name": "megatron", "tensor": 8, "pipeline": 8, "recompute": "full"},
-)  # fmt: skip
-
-
-def _what_fits(job: Job) -> str:
-    """Name the nearest strategy under which the job fits, '' when none of the known ones helps."""
-    for settings in _LESS_MEMORY:
-        other = strategy_class(settings["name"])(**{key: value for key, value in settings.items() if key != "name"})
-        try:
-            samples, _ = other.passes(job)
-            if memory_per_gpu(job.workload, job.cluster.gpu, samples, other.memory_shares(job)).fits:
-                words = ", ".join(f"{key}: {value}" for key, value in settings.items())
-                return f"; strategy {{{words}}} fits"
-        except InputError:
-            continue
-    return "; no strategy of the toolkit makes it fit on these GPUs, give it more of them"
 
 
 def _single_gpu_time(job: Job, plan: Plan) -> float:

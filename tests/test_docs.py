@@ -61,6 +61,13 @@ def test_the_published_schema_is_what_the_loader_accepts() -> None:
     assert json.loads(path.read_text(encoding="utf-8")) == json.loads(json.dumps(json_schema()))
 
 
+def test_every_key_of_a_scenario_stands_in_its_page() -> None:
+    page = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
+    schema = json_schema()
+    keys = {key for part in (schema, *schema["$defs"].values()) for key in part["properties"]}
+    assert not [key for key in keys if f"`{key}`" not in page]
+
+
 def test_every_term_of_the_json_report_stands_in_the_glossary() -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").replace(" ", "_")
     for key in ("step_time", "throughput", "speedup", "scaling_efficiency", "compute_time", "communication_time",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,42 @@ class Network:
     incast: tuple[tuple[float, float], ...] = ()
     pair_bandwidth: tuple[tuple[float, ...], ...] | None = None
 
+    def shared_by(self, jobs: int, contention: float = 0.0) -> Network:
+        """Return the network as one of `jobs` equal jobs sees it that run on the same nodes and begin together.
+
+        Alike and begun together, they stay in step, and fair sharing leaves each a part of every port for good. `contention` is
+        what each further job adds to the time of a byte beyond that, as a share: k jobs take k + contention (k - 1) times as long
+        (Wang, Shi et al. 2020, communication contention).
+
+        >>> Network(bandwidth=1e9).shared_by(4).goodput
+        250000000.0
+        """
+        return replace(self, efficiency=self.efficiency / (jobs + contention * (jobs - 1)))
+
     @property
     def goodput(self) -> float:
         """Payload bytes/s of one port in one direction."""
         return self.bandwidth * self.efficiency
+
+
+@dataclass(frozen=True)
+class Input:
+    """How a node's GPUs get their batches: read from a disk, decoded on its CPUs, copied to each GPU.
+
+    Parameters
+    ----------
+    read_bandwidth : bytes/s that the node's disk (or page cache) gives all its GPUs together, or None (costs nothing).
+    sample_size : bytes of one stored sample.
+    decode_time : seconds of one sample on all CPUs of the node together.
+    copied_size : bytes of one decoded sample, copied to the GPU.
+    prefetch : load the next batch while this one is trained on (one batch ahead); else an iteration begins with loading.
+    """
+
+    read_bandwidth: float | None = None
+    sample_size: float = 0.0
+    decode_time: float = 0.0
+    copied_size: float = 0.0
+    prefetch: bool = True
 
 
 @dataclass(frozen=True)
@@ -105,6 +137,7 @@ class Host:
     memory_bandwidth : bytes/s that all staging traffic of a node shares, or None.
     channels : messages a node's communication software handles at once, or None for one channel per peer.
     send_buffer : bytes per connection that the system takes off a sending thread's hands (socket buffer), or None.
+    input : how batches come to the GPUs, or None (they are there).
     """
 
     copy_bandwidth: float | None = None
@@ -114,6 +147,7 @@ class Host:
     memory_bandwidth: float | None = None
     channels: int | None = None
     send_buffer: float | None = None
+    input: Input | None = None
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,8 @@ class _Words:
             return (latency, _COMPUTE[kind], "contention: GPU", latency)
         if kind == "join":
             return (WAITING, WAITING, WAITING, WAITING)
+        if kind == "load":
+            return (latency, "input", f"contention: {where}", latency)
         own = "transfer: rate of a connection" if by_cap else f"transfer: {where}"
         if kind == "host":
             own = where

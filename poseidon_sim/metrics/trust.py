@@ -34,6 +34,9 @@ SPANS = {50: 0.55, 90: 0.95}
 #: predictions for more GPUs than this times the largest measured case are outside the validated range
 FAR = 4
 
+#: how to read the intervals of a ranking
+TRUST_WORDS = "90 % of cases: where the measured steps of jobs like it fell (docs/trust.md)."
+
 
 class Residual(NamedTuple):
     """One measured case: its source, where it ran, what bound it, strategy, GPUs, ln(measured / predicted)."""
@@ -69,12 +72,17 @@ class Trust:
             "regime": self.regime, "outside_validated_range": list(self.outside),
         }  # fmt: skip
 
+    @property
+    def most_words(self) -> str:
+        """The interval that holds 90 % of measured cases like it, '' where nothing is predicted."""
+        low, high = (f"{x * 1e3:.4g}" for x in self.most)
+        return f"{low} to {high} ms" if self.cases else ""
+
     def __str__(self) -> str:
         if not self.cases:
             return f"{self.regime}: the step time is what was given, and nothing is predicted"
-        low, high = (f"{x * 1e3:.4g}" for x in self.most)
         like_this = f"{self.regime}: {self.cases} cases from {self.sources} sources"
-        return f"{low} to {high} ms hold 90 % of measured cases like this ({like_this})"
+        return f"{self.most_words} hold 90 % of measured cases like this ({like_this})"
 
 
 def place_of(nodes: int, num_gpus: int) -> str:
@@ -161,7 +169,10 @@ def trust_in(step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, fl
     found = _regime(residuals, place_of(nodes, num_gpus), bound_of(blame), share)
     half, most = ((step_time * low, step_time * high) for low, high in found.factors)
     name = found.name + (", compute modelled" if modelled else ", compute times given")
-    return Trust(half, most, found.cases, found.sources, name, _outside(num_gpus, strategy))
+    outside = _outside(num_gpus, strategy)
+    if blame.get("input", 0.0) > 0.05 * sum(blame.values()):
+        outside += ("no measured case that waits for its input",)
+    return Trust(half, most, found.cases, found.sources, name, outside)
 
 
 class _Regime(NamedTuple):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.engine.program import Program
+from poseidon_sim.plan.loading import AHEAD
 from poseidon_sim.plan.plan import Phase, Plan
 from poseidon_sim.plan.record import TaskTable, link_arrays
 
@@ -48,8 +49,9 @@ class Recording:
         phased = np.array([(task, first[key] + index) for task, key, index in plan.phased], dtype=np.int64).reshape(-1, 2)
         slowed = np.array([first for first, _ in plan.slowed], dtype=np.int64), np.array([x for _, x in plan.slowed])
         phases = tuple((key, plan.known.get(key, [])) for key in keys)
+        carried = bool(plan.carried) or AHEAD in plan.known
         return cls(
-            program, table, np.array(plan.iteration_ends), bool(plan.carried), tuple(plan.warnings), frozenset(plan.reads),
+            program, table, np.array(plan.iteration_ends), carried, tuple(plan.warnings), frozenset(plan.reads),
             plan.times != 0, np.array(plan.timed, dtype=np.int64).reshape(-1, 2), slowed, phased, phases,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from poseidon_sim.cluster.catalog import list_links
 from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
+from poseidon_sim.metrics.trust import TRUST_WORDS
 from poseidon_sim.scenario import Scenario, load_scenario
 from poseidon_sim.simulation import Run, simulate
 
@@ -105,9 +106,9 @@ class Advice:
             lines.append(f"\n{choice.nodes} nodes, {choice.network}: {choice.verdict}; limited by {choice.winner.bottleneck}")
             for place, run in enumerate(choice.runs, 1):
                 lines.append(f"  {place}. {run.strategy.name:<28} {run.step_time * 1e3:10.2f} ms/step {run.throughput:10.1f} samples/s"
-                             f"  efficiency {run.scaling_efficiency:6.1%}{_price(run)}")  # fmt: skip
+                             f"  efficiency {run.scaling_efficiency:6.1%}  90 % of cases {run.trust.most_words}{_price(run)}")  # fmt: skip
             lines += [f"  not possible: {text}" for text in choice.refused]
-        lines += ["", *(self.switches or ("The winner is the same on all of these clusters.",))]
+        lines += ["", *(self.switches or ("The winner is the same on all of these clusters.",)), TRUST_WORDS]
         return "\n".join(lines)
 
 

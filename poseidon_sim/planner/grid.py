@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,7 +184,8 @@ def _resume(log: Path, key: str, grid: Mapping[str, Sequence[object]], points: l
     head = records[0] if records and isinstance(records[0], dict) else {}
     if records and head.get("sweep") != key:
         other = head.get("grid")
-        differs = "the scenario was another one" if other == json.loads(json.dumps(grid)) else f"its grid was {json.dumps(other)}"
+        shown = textwrap.shorten(json.dumps(other), 200, placeholder=" ...")
+        differs = "the scenario was another one" if other == json.loads(json.dumps(grid)) else f"its grid was {shown}"
         raise InputError(f"{log} belongs to another sweep: {differs}; give another folder with -o, or delete it")
     kept = [r for r in records[1:] if _is_row(r, points)]
     temporary = log.with_suffix(".tmp")

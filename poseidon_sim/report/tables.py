@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from poseidon_sim.metrics import bytes_received, bytes_sent, link_uses, node_traffic
+from poseidon_sim.metrics.trust import TRUST_WORDS
 
 if TYPE_CHECKING:
     from poseidon_sim.simulation import Run
@@ -59,7 +60,7 @@ def run_markdown(run: Run) -> str:
 def compare_text(runs: Sequence[Run]) -> str:
     """Return the ranking of several runs of one job, best first, with what each loses to the first."""
     head, rows = _ranking(runs)
-    lines = [_title(runs[0], with_strategy=False), "", *text_table(head, rows), "", verdict(runs)]
+    lines = [_title(runs[0], with_strategy=False), "", *text_table(head, rows), "", verdict(runs), TRUST_WORDS]
     if runs[0].to_accuracy:
         lines.append(f"to accuracy: {runs[0].to_accuracy.words}")
     texts = {text: run.strategy.name for run in runs for text in run.warnings}
@@ -209,7 +210,7 @@ def _traffic_lines(run: Run) -> list[str]:
 def _ranking(runs: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = (
         "", "strategy", "step", *(("to accuracy",) if runs[0].to_accuracy else ()), "to the first", "samples/s", "speedup",
-        "efficiency", "exposed", "MB/node", "limited by",
+        "efficiency", "exposed", "MB/node", "90 % of cases", "limited by",
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for place, run in enumerate(runs, 1):
@@ -219,7 +220,7 @@ def _ranking(runs: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[str, ...]
             *((f"{run.to_accuracy.hours:,.4g} h",) if run.to_accuracy else ()),
             "" if place == 1 else f"{loss:+.1%}", f"{run.throughput:.1f}", f"{run.speedup:.2f}",
             f"{run.scaling_efficiency:.1%}", f"{_ms(run.metrics.exposed_communication)} ms",
-            f"{bytes_sent(run.trace)[0] / 1e6:.1f}", run.bottleneck,
+            f"{bytes_sent(run.trace)[0] / 1e6:.1f}", run.trust.most_words, run.bottleneck,
         ))  # fmt: skip
     return head, rows
 

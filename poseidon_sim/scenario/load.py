@@ -186,6 +186,8 @@ def _warnings(spec: ScenarioSpec, cluster: Cluster) -> list[str]:
     if cluster.nodes == 1 and network is not None:
         found.append("cluster.network has no effect: there is one node")
     elif isinstance(network, NetworkSpec):
+        if network.contention is not None and (network.jobs or 1) == 1:
+            found.append("cluster.network.contention has no effect: there is one job")
         if network.nodes_per_leaf is not None and (network.oversubscription or 1) <= 1:
             found.append("cluster.network.nodes_per_leaf has no effect without oversubscription above 1")
         if network.nodes_per_leaf is not None and network.nodes_per_leaf >= cluster.nodes:
@@ -196,6 +198,12 @@ def _warnings(spec: ScenarioSpec, cluster: Cluster) -> list[str]:
         found.append("cluster.peer_latency has no effect: there is one GPU per node")
     if cluster.node != "pcie-tree" and spec.cluster.socket_bandwidth is not None:
         found.append("cluster.socket_bandwidth has no effect: only node template pcie-tree has two sockets")
+    given = cluster.host.input
+    if given is not None and (given.read_bandwidth is None) != (given.sample_size == 0):
+        missing = "read_bandwidth" if given.read_bandwidth is None else "sample_size"
+        found.append(f"cluster.host.input.{missing} is not given: reading batches costs nothing")
+    if given is not None and given.copied_size and cluster.pcie_bandwidth(cluster.gpu) is None:
+        found.append("cluster.host.input.copied_size has no effect: no PCIe rate is given")
     if cluster.pcie_bandwidth(cluster.gpu) is None and cluster.host.copy_bandwidth is None and cluster.nodes > 1:
         found.append("no PCIe rate is given: copies between GPU and host cost nothing")
     return found
@@ -218,7 +226,8 @@ def _first_mistake(error: ValidationError) -> str:
     shown = repr(given) if len(repr(given)) < 80 else repr(given)[:77] + "..."
     if problem["type"] == "literal_error":
         return f"{path}={shown}: must be {problem['ctx']['expected'].replace(chr(39), '')}"
-    return f"{path}={shown}: {_RULES.get(problem['type'], problem['msg'].lower()).format(**problem.get('ctx', {}))}"
+    rule = _RULES.get(problem["type"])
+    return f"{path}={shown}: {problem['msg'].lower() if rule is None else rule.format(**problem.get('ctx', {}))}"
 
 
 _UNION_TAGS = {"str", "GpuSpec", "NetworkSpec", "dict[str,any]", "function-wrap[_any()]"}
@@ -252,7 +261,7 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     spec: type = schema.ScenarioSpec
     for part in where:
         spec = {
-            "cluster": schema.ClusterSpec, "network": schema.NetworkSpec, "host": schema.HostSpec,
+            "cluster": schema.ClusterSpec, "network": schema.NetworkSpec, "host": schema.HostSpec, "input": schema.InputSpec,
             "groups": schema.GroupSpec, "gpu": schema.GpuSpec, "convergence": schema.ConvergenceSpec,
         }.get(part, spec)  # fmt: skip
     return list(spec.model_fields)  # type: ignore[attr-defined]

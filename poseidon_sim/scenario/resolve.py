@@ -8,13 +8,13 @@ from dataclasses import MISSING, Field, fields, replace
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
-from poseidon_sim.cluster import NODE_TEMPLATES, Cluster, Gpu, Host, Network, NodeGroup
+from poseidon_sim.cluster import NODE_TEMPLATES, Cluster, Gpu, Host, Input, Network, NodeGroup
 from poseidon_sim.cluster.catalog import gpu as catalog_gpu
 from poseidon_sim.cluster.catalog import link as catalog_link
 from poseidon_sim.cluster.catalog import list_links
 from poseidon_sim.errors import InputError, nearest, unknown_name
 from poseidon_sim.metrics.convergence import Convergence, read_curve
-from poseidon_sim.scenario.schema import ClusterSpec, ConvergenceSpec, GpuSpec, GroupSpec, HostSpec, NetworkSpec
+from poseidon_sim.scenario.schema import ClusterSpec, ConvergenceSpec, GpuSpec, GroupSpec, HostSpec, InputSpec, NetworkSpec
 from poseidon_sim.strategy.base import Strategy
 from poseidon_sim.strategy.registry import strategy_class
 from poseidon_sim.units import parse_flops, parse_rate, parse_share, parse_size, parse_time
@@ -108,6 +108,20 @@ def _host(spec: HostSpec | None) -> Host:
         channels=spec.channels,
         channel_sharing=_points(spec.channel_sharing, "cluster.host.channel_sharing"),
         send_buffer=_maybe(parse_size, spec.send_buffer, "cluster.host.send_buffer"),
+        input=_input(spec.input),
+    )
+
+
+def _input(spec: InputSpec | None) -> Input | None:
+    if spec is None:
+        return None
+    where = "cluster.host.input"
+    return Input(
+        read_bandwidth=_maybe(parse_rate, spec.read_bandwidth, f"{where}.read_bandwidth"),
+        sample_size=_maybe(parse_size, spec.sample_size, f"{where}.sample_size") or 0.0,
+        decode_time=_maybe(parse_time, spec.decode_time, f"{where}.decode_time", allow_zero=True) or 0.0,
+        copied_size=_maybe(parse_size, spec.copied_size, f"{where}.copied_size") or 0.0,
+        prefetch=spec.prefetch,
     )
 
 
@@ -135,7 +149,7 @@ def _network(spec: str | NetworkSpec | None, nodes: int) -> Network | None:
     )
     latency = _maybe(parse_time, spec.latency, f"{where}.latency", allow_zero=True)
     efficiency = _maybe(parse_share, spec.efficiency, f"{where}.efficiency")
-    return Network(
+    network = Network(
         bandwidth=bandwidth,
         latency=latency if latency is not None else (base.latency if base else 0.0),
         efficiency=efficiency if efficiency is not None else (base.efficiency if base else 1.0),
@@ -152,6 +166,8 @@ def _network(spec: str | NetworkSpec | None, nodes: int) -> Network | None:
         incast=_points(spec.incast, f"{where}.incast"),
         pair_bandwidth=_matrix(spec.pair_bandwidth, nodes, f"{where}.pair_bandwidth"),
     )
+    contention = _maybe(parse_share, spec.contention, f"{where}.contention") or 0.0
+    return network if spec.jobs is None else network.shared_by(spec.jobs, contention)
 
 
 def _points(points: list[tuple[float, float]] | None, name: str) -> tuple[tuple[float, float], ...]:

@@ -56,8 +56,20 @@ class NetworkSpec(Strict):
     collective_overhead: Time = None
     oversubscription: float | None = Field(default=None, ge=1, allow_inf_nan=False)
     nodes_per_leaf: Count | None = None
+    jobs: Count | None = Field(default=None, description="equal jobs on the same nodes that begin together and share every port")
+    contention: Share = Field(default=None, description="share by which each further job lengthens a byte, beyond sharing")
     incast: list[tuple[float, float]] | None = Field(default=None, description="[[flows into a port, share of goodput left], ...]")
     pair_bandwidth: list[list[Rate]] | None = Field(default=None, description="rate of each ordered pair of nodes, row = sender")
+
+
+class InputSpec(Strict):
+    """How a node's GPUs get their batches."""
+
+    read_bandwidth: Rate = Field(default=None, description="of the node's disk or page cache, all its GPUs together")
+    sample_size: Size = Field(default=None, description="one stored sample")
+    decode_time: Time = Field(default=None, description="one sample on all CPUs of the node together")
+    copied_size: Size = Field(default=None, description="one decoded sample, copied to the GPU")
+    prefetch: bool = True
 
 
 class HostSpec(Strict):
@@ -70,6 +82,7 @@ class HostSpec(Strict):
     memory_bandwidth: Rate = None
     channels: Count | None = None
     send_buffer: Size = None
+    input: InputSpec | None = None
 
 
 class GroupSpec(Strict):

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from poseidon_sim.cluster import Cluster, Layout
 from poseidon_sim.errors import InputError
+from poseidon_sim.plan.loading import with_batch
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.workload.layer import Workload
@@ -112,6 +113,7 @@ class Strategy:
             behind = t - 1 - staleness
             if staleness > 0 and behind >= 0:
                 start = plan.all_of(start, plan.everyone(ends[int(behind)]))
+            start = with_batch(plan, start)
             ends.append(self.iteration(plan, start if self.every_micro_batch else plan.accumulate(start)))
 
     def describe(self) -> dict[str, object]:
@@ -133,13 +135,6 @@ def backward_pass(plan: Plan, start: Handles, overlap: bool) -> tuple[list[tuple
     if not overlap:
         gradients = [(layer, ready) for layer, _ in gradients]
     return gradients, ready
-
-
-def whole_batch(job: Job) -> int:
-    """Return the samples of the whole job, which all GPUs work on together; raise InputError unless they are whole."""
-    batch = job.global_batch_size
-    require(batch == int(batch), f"batch_size={job.batch_size} x {job.cluster.num_gpus} GPUs is {batch:g} samples; make it whole")
-    return int(batch)
 
 
 def require(condition: bool, message: str) -> None:

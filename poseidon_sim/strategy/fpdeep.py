@@ -19,7 +19,8 @@ from poseidon_sim.cluster import Layout
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.plan.stages import work_of
-from poseidon_sim.strategy.base import Job, Strategy, require, whole_batch
+from poseidon_sim.strategy.base import Job, Strategy, require
+from poseidon_sim.strategy.feasible import whole_batch
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload
 
 

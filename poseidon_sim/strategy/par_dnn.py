@@ -21,7 +21,8 @@ from poseidon_sim.plan.partition import OperatorGraph, makespan, partition
 from poseidon_sim.plan.placed import compute_on, move, one_class_per_gpu, operator_layers, operator_times
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.base import Job, Strategy, require, whole_batch
+from poseidon_sim.strategy.base import Job, Strategy, require
+from poseidon_sim.strategy.feasible import whole_batch
 from poseidon_sim.workload.activations import kept_by_layer
 from poseidon_sim.workload.graph import readers, sources
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Workload

@@ -44,6 +44,13 @@ CLUSTERS = {
         nodes=4, network=ps.Network(**NETWORK), pcie=5e8,
         host=ps.Host(copy_bandwidth=3e8, reduce_bandwidth=1e8, channel_bandwidth=6e7, memory_bandwidth=9e8),
     ),
+    "input": ps.Cluster(
+        nodes=4, gpus_per_node=2, network=ps.Network(**NETWORK), pcie=5e8, groups=(ps.NodeGroup(1, slowdown=1.3, batch_size=3),),
+        host=ps.Host(input=ps.Input(read_bandwidth=5e7, sample_size=2e4, decode_time=1e-3, copied_size=4e4)),
+    ),
+    "input not loaded ahead": ps.Cluster(
+        nodes=4, network=ps.Network(**NETWORK), pcie=5e8, host=ps.Host(input=ps.Input(decode_time=1e-3, copied_size=4e4, prefetch=False)),
+    ),
     "incast": ps.Cluster(nodes=6, network=ps.Network(**NETWORK, incast=((1, 1.0), (5, 0.5))), pcie=5e8),
 }  # fmt: skip
 

@@ -29,8 +29,12 @@ CLUSTERS = {
     "straggler": ps.Cluster(nodes=4, network=NETWORK, pcie=5e8, groups=(ps.NodeGroup(1, slowdown=1.7),)),
     "leaves": ps.Cluster(nodes=5, network=replace(NETWORK, oversubscription=3.0, nodes_per_leaf=2), pcie=5e8),
     "incast": ps.Cluster(nodes=4, network=replace(NETWORK, incast=((1, 1.0), (3, 0.6))), pcie=5e8),
+    "input": ps.Cluster(
+        nodes=4, gpus_per_node=2, network=NETWORK, pcie=5e8,
+        host=ps.Host(input=ps.Input(read_bandwidth=5e7, sample_size=2e4, decode_time=1e-3, copied_size=4e4)),
+    ),
     "jitter": ps.Cluster(nodes=4, network=NETWORK, pcie=5e8, jitter=0.1, seed=1),
-}
+}  # fmt: skip
 
 
 def empty(job: Job, strategy: ps.Strategy) -> Plan:

@@ -28,6 +28,8 @@ BASE: dict[str, Any] = {
     },
     "strategy": {"name": "parameter-server", "servers": 2, "placement": "even", "overlap": False},
     "price_per_gpu_hour": "2 USD/h",
+    "micro_batch_size": 8,
+    "convergence": {"min_steps": 2000, "critical_batch": 512, "staleness_penalty": 0.1, "source": "assumed"},
 }  # fmt: skip
 
 JUNK = st.one_of(
@@ -106,3 +108,7 @@ def test_any_file_is_read_or_refused(text: str, tmp_path_factory: Any) -> None:
         ps.load_scenario(path)
     except ps.PoseidonSimError as error:
         assert error.exit_code in (2, 3)
+
+
+def test_the_scenario_that_is_mutated_is_itself_right() -> None:
+    assert ps.load_scenario(copy.deepcopy(BASE)).batch_size == 32

@@ -178,12 +178,12 @@ METRICS = frozenset(ORDER) - {"weak_scaling_percent"}
 
 def entries(
     records: list[Record], family: str, read: Callable[[Record], Reading], use: Callable[[Record], str],
-    run_of: Callable[[Record], tuple[object, ...]],
+    run_of: Callable[[Record], tuple[object, ...]] | None = None,
 ) -> list[Entry]:
-    """Return one entry a row; of the figures of one run (`run_of`) the nearest to a time becomes a case, the others say so."""
+    """Return one entry a row; of the figures of one run (`run_of`; `setting_of` by default) the nearest to a time becomes a case."""
     runs: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
-        runs.setdefault(run_of(record), []).append(record)
+        runs.setdefault((run_of or setting_of)(record), []).append(record)
     found = []
     for rows in runs.values():
         rows.sort(key=lambda r: (ORDER.index(r.metric) if r.metric in ORDER else len(ORDER), r.id))
@@ -195,6 +195,11 @@ def entries(
             else:
                 found.append(replace(first, record=row))
     return found
+
+
+def setting_of(record: Record) -> tuple[object, ...]:
+    """Return what two figures of one run have in common: all but the figure and its unit."""
+    return (record.system, record.model, record.strategy, record.nodes, record.gpus, record.batch, record.precision)
 
 
 def entry_of(record: Record, family: str, read: Callable[[Record], Reading], use: Callable[[Record], str]) -> Entry:

@@ -34,12 +34,7 @@ def claims(record: Record) -> bool:
 
 
 def entries(records: list[Record]) -> list[Entry]:
-    return of_rows(records, FAMILY, read, lambda r: use_of("megatron-bridge"), run_of)
-
-
-def run_of(record: Record) -> tuple[object, ...]:
-    """Tokens and TFLOP/s of one run differ in the figure only."""
-    return (record.system, record.model, record.strategy, record.nodes, record.gpus, record.batch, record.precision)
+    return of_rows(records, FAMILY, read, lambda r: use_of("megatron-bridge"))
 
 
 def read(record: Record) -> Reading:

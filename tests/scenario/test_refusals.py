@@ -1,0 +1,33 @@
+"""Keys that contradict each other are refused with both named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import poseidon_sim as ps
+
+MIXED: dict[str, Any] = {
+    "model": "vgg19", "batch_size": 32, "strategy": "ddp",
+    "cluster": {"nodes": 4, "gpu": "titan-x-maxwell", "network": "10 Gbit/s", "groups": [{"nodes": 1, "batch_size": 16}]},
+}  # fmt: skip
+
+
+def test_a_batch_of_a_group_stands_beside_no_micro_batch() -> None:
+    assert ps.simulate(ps.load_scenario(MIXED)).step_time > 0
+    with pytest.raises(ps.InputError, match="batch_size=16 and micro_batch_size=8"):
+        ps.simulate(ps.load_scenario(MIXED, micro_batch_size=8))
+
+
+@pytest.mark.parametrize("strategy", ["fpdeep", "par-dnn"])
+def test_a_batch_of_a_group_is_refused_where_gpus_share_the_samples(strategy: str) -> None:
+    with pytest.raises(ps.InputError, match=f"batch_size=16: use global_batch_size; under {strategy} "):
+        ps.simulate(ps.load_scenario(MIXED, strategy=strategy))
+
+
+@pytest.mark.parametrize("junk", ["{}", "{0}", "{ge", {"{x}": 1}])
+def test_braces_in_a_value_are_shown_as_given(junk: object) -> None:
+    for key in ("batch_size", "scaling", "model", "cluster"):
+        with pytest.raises(ps.PoseidonSimError):
+            ps.load_scenario({**MIXED, key: junk})
