@@ -36,7 +36,7 @@ TREE = "the 15 minutes are rounded and hold start and validation; ours no input,
 HOURS = "the published hours are those of 11 to 14 % fewer images/s than the same job's plot: validation, start, input"
 REASONS = {
     "B-CMN-ips-ChainerMN-8": "read off a plot that loses next to nothing from 4 to 8 GPUs", "B-CMN-ips-MXNet-8": "keys and messages cost the hosts nothing here",
-    "B-CMN-ips-MXNet-128": "a port serves 31 others at a time; unlike our server, theirs handles keys one by one",
+    "B-CMN-ips-MXNet-128": "suspected: each server handles the keys of 32 nodes one by one, ours all at a time",
     "B-CMN-hours-MXNet": "the published hours are those of 4,620 images/s, the plot's 6,030",
     "B-CMN13-hours-ib": HOURS,
     "B-CMN13-hours-eth": f"{HOURS}; they are above even 64 images throughout, where we let 128 halve the steps from epoch 30 on",

@@ -45,7 +45,7 @@ TABLES = {
 INPUT = "not modelled yet: input pipeline"
 WAIT = f"the wait for the slowest rank, logged apart; larger than the transfer, as loaders that share a disk would make it; {INPUT}"
 SLOW = "8 processes compute 23 % longer than an eighth of one GPU's seconds, with 32 images each they do not; the hosts' threads, suspected"
-COMM_WAIT = "the log holds the wait for the slowest rank in it"
+COMM_WAIT = "a sixth more than the same bytes take with 32 images: waiting that the barrier before it did not take, suspected"
 REASONS = {
     "B-TMPI-nccl32-VGG16-16b-8-train": SLOW, "B-TMPI-nccl32-VGG16-16b-8-speedup": SLOW, "B-TMPI-oct16-VGGNet16-8": SLOW,
     "B-TMPI-nccl32-VGG16-16b-8-comm": COMM_WAIT, "B-TMPI-nccl32-VGG16-16b-8-busbw": COMM_WAIT, "B-TMPI-nccl32-VGG16-16b-8-commiter": COMM_WAIT,
