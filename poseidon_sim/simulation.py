@@ -22,6 +22,7 @@ from poseidon_sim.metrics import (
     blame_shares,
     bottleneck,
     bytes_sent,
+    goodput_of,
     link_uses,
     step_metrics,
     trust_in,
@@ -110,7 +111,8 @@ class Run:
     def trust(self) -> Trust:
         """Intervals around the step time, earned from the misses on measured cases like this one."""
         cluster, modelled = self.job.cluster, not self.job.workload.is_measured
-        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, modelled)
+        goodput = goodput_of(cluster.network)
+        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, modelled, goodput)
 
     @property
     def bottleneck(self) -> str:

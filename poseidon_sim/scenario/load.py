@@ -140,7 +140,7 @@ def _build(raw: dict[str, Any], changes: Mapping[str, object], source: str) -> S
         raise InputError(f"the scenario cannot be read: {error}") from None
     batch = _batch_size(spec, workload, cluster)
     return Scenario(
-        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster)), changed, source,
+        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster, workload)), changed, source,
         spec.micro_batch_size, convergence,
     )
 
@@ -179,9 +179,11 @@ def _divided(batch: int, gpus: int) -> int:
     return batch // gpus
 
 
-def _warnings(spec: ScenarioSpec, cluster: Cluster) -> list[str]:
-    """Name the keys that cannot change the answer."""
+def _warnings(spec: ScenarioSpec, cluster: Cluster, workload: Workload) -> list[str]:
+    """Name the keys that cannot change the answer, and what is taken for granted."""
     found = []
+    if spec.scaling == "strong" and cluster.num_gpus > 1 and workload.single_gpu_throughput and not workload.single_gpu_batch_size:
+        found.append("model.single_gpu_throughput is taken to hold at every batch per GPU; give single_gpu_batch_size with it")
     network = spec.cluster.network
     if cluster.nodes == 1 and network is not None:
         found.append("cluster.network has no effect: there is one node")

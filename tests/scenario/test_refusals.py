@@ -31,3 +31,10 @@ def test_braces_in_a_value_are_shown_as_given(junk: object) -> None:
     for key in ("batch_size", "scaling", "model", "cluster"):
         with pytest.raises(ps.PoseidonSimError):
             ps.load_scenario({**MIXED, key: junk})
+
+
+def test_strong_scaling_of_a_measured_rate_asks_for_the_batch_it_was_measured_at() -> None:
+    told = {**MIXED, "model": {"name": "vgg19", "single_gpu_throughput": 35}, "scaling": "strong", "cluster": {**MIXED["cluster"], "groups": None}}
+    assert any("single_gpu_batch_size" in each for each in ps.load_scenario(told).warnings)
+    told["model"]["single_gpu_batch_size"] = 32
+    assert not any("single_gpu" in each for each in ps.load_scenario(told).warnings)

@@ -11,6 +11,8 @@ from ..records import Record
 from ..replay import exposed
 
 FAMILY = "Shi et al."
+#: seconds of an iteration on one node: 64 images at the rate of row S11B-1-GoogLeNet
+ONE_NODE = 64 / 163.36
 METHODS = (("SyncEASGD", "fused"), ("MG-WFBP", "merged"), ("WFBP", "per layer"))
 LABELS = {"per layer": "trace replay, per layer", "fused": "trace replay, one all-reduce", "merged": "trace replay, merged"}
 REASONS = (
@@ -63,9 +65,9 @@ def of_trace(record: Record) -> Entry:
     if record.model != "GoogLeNet" or not record.nodes or not record.value:
         return Entry(record, FAMILY, "unknown", "no trace of its network")
     method = next(name for text, name in METHODS if text in record.strategy)
-    one_node, nodes = 64 / 163.36, record.nodes
+    nodes = record.nodes
     case = Case(
         LABELS[method], {"trace": "googlenet_k80_10gbe", "nodes": nodes, "method": method}, "iteration time of one node, layer trace",
-        64 * nodes / record.value, "predicted", ("S11B", nodes), predict=lambda: one_node + exposed(nodes, method),
+        64 * nodes / record.value, "predicted", ("S11B", nodes), predict=lambda: ONE_NODE + exposed(nodes, method),
     )  # fmt: skip
     return Entry(replace(record), FAMILY, "modelled", "", case)
