@@ -42,7 +42,7 @@ TABLES = {
     "B-TMPI-oct16-VGGNet16": ("copper", "nccl32", "B-TMPI-oct16-VGGNet16-1", "exchanger not stated: nccl32"),
     "B-TMPI-oct16-VGGNet32": ("copper", "nccl32", "B-TMPI-oct16-VGGNet32-1", "exchanger not stated: nccl32"),
 }  # fmt: skip
-INPUT = "not modelled yet: input pipeline"
+INPUT = "the rates of disk and decoding are not stated"
 WAIT = f"the wait for the slowest rank, logged apart; larger than the transfer, as loaders that share a disk would make it; {INPUT}"
 SLOW = "8 processes compute 23 % longer than an eighth of one GPU's seconds, with 32 images each they do not; the hosts' threads, suspected"
 COMM_WAIT = "a sixth more than the same bytes take with 32 images: waiting that the barrier before it did not take, suspected"
