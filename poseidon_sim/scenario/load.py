@@ -60,7 +60,7 @@ class Scenario:
         return str(given.get("bandwidth", given.get("link"))) if isinstance(given, dict) else str(given)
 
 
-def load_scenario(scenario: str | Path | Mapping[str, Any], **changes: object) -> Scenario:
+def load_scenario(scenario: str | Path | Mapping[str, Any], /, **changes: object) -> Scenario:
     """Load a scenario file (YAML or TOML; '-' is standard input) or mapping, with dotted changes applied.
 
     Raises
@@ -281,7 +281,8 @@ def _change_behind(message: str, changes: Mapping[str, object]) -> str | None:
     below = [key for key in changes if f"{whole_path(key)}.".startswith(path)]
     if not behind and not below:
         return None
-    key = max(behind or below, key=lambda each: len(whole_path(each)))
+    told = [key for key in behind or below if f"{whole_path(key).rpartition('.')[2]}=" in message]
+    key = max(told or behind or below, key=lambda each: len(whole_path(each)))
     return f"{key}={changes[key]}"
 
 

@@ -54,7 +54,7 @@ class _StrictLoader(_BaseLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides: object) -> Workload:
+def load_model(model: str | os.PathLike[str] | Mapping[str, object], /, **overrides: object) -> Workload:
     """Return the workload of a named network, a model file or an inline description.
 
     Parameters
