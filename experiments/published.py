@@ -59,7 +59,7 @@ def targets(*prefixes: str) -> list[dict[str, str]]:
 
 
 def corpora(name: str) -> Any:
-    """Return a module of validation/corpora, which reads all published rows."""
+    """Return a module of validation/corpora: the records of all published rows, the replay of a recorded trace."""
     folder = TARGETS.parents[2]  # validation, called _validation in a wheel
     sys.path.insert(0, str(folder.parent))
     try:

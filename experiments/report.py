@@ -44,7 +44,7 @@ SYSTEMS = (
     System("GradientFlow (Sun et al., 2019)", ("gradientflow",), ("gradientflow",), ("S8-",)),
     System("Poseidon for PDEs (Herde et al., 2024), a workload", ("poseidon_pde",), ("ddp",), ("S9-",)),
     System("Poplar (Zhang et al., AAAI'25)", ("poplar",), ("poplar",), ("S10-",)),
-    System("Shi, Chu et al.: frameworks, MG-WFBP, gTop-k, contention, ASC-WFBP", ("shi",), ("mg-wfbp", "top-k", "all-reduce"), ("S11",)),
+    System("Shi, Chu et al.: frameworks, MG-WFBP, gTop-k, contention, ASC-WFBP", ("shi",), ("mg-wfbp", "asc-wfbp", "top-k", "all-reduce"), ("S11",)),
     System("Decentralized Diffusion Models (McAllister et al., 2025)", ("decentralized_diffusion",), ("decentralized-diffusion",), ("B-DDM",)),
     System("ChainerMN (Akiba et al., 2017)", ("chainermn",), ("chainermn",), ("B-CMN",)),
     System("Theano-MPI (Ma et al., 2016)", ("theano_mpi",), ("theano-mpi",), ("B-TMPI",)),

@@ -14,7 +14,7 @@ import numpy as np
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.engine import choose_engine, make_program
 from poseidon_sim.engine import run as run_engine
-from poseidon_sim.errors import InputError, unknown_name
+from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
 from poseidon_sim.metrics import (
     Memory,
     StepMetrics,
@@ -22,6 +22,7 @@ from poseidon_sim.metrics import (
     blame_shares,
     bottleneck,
     bytes_sent,
+    goodput_of,
     link_uses,
     step_metrics,
     trust_in,
@@ -110,7 +111,8 @@ class Run:
     def trust(self) -> Trust:
         """Intervals around the step time, earned from the misses on measured cases like this one."""
         cluster, modelled = self.job.cluster, not self.job.workload.is_measured
-        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, modelled)
+        goodput = goodput_of(cluster.network)
+        return trust_in(self.step_time, cluster.nodes, cluster.num_gpus, self.blame, self.strategy.name, modelled, goodput)
 
     @property
     def bottleneck(self) -> str:
@@ -342,6 +344,18 @@ def simulate(
     >>> 6 < run.speedup <= 8
     True
     """
+    if not isinstance(model, Scenario) or not model.source:
+        return _simulated(model, cluster, strategy, batch_size, micro_batch_size, engine, detail, check)
+    try:
+        return _simulated(model, cluster, strategy, batch_size, micro_batch_size, engine, detail, check)
+    except (InputError, InfeasibleError) as error:
+        raise type(error)(f"{model.source}: {error}") from None
+
+
+def _simulated(
+    model: Scenario | Workload | str, cluster: Cluster | None, strategy: Strategy | str | None,
+    batch_size: float | None, micro_batch_size: int | None, engine: str, detail: str, check: bool,
+) -> Run:  # fmt: skip
     if isinstance(model, Scenario):
         given = model
         job, chosen = Job(given.workload, given.cluster, given.batch_size, given.micro_batch_size), given.strategy

@@ -50,6 +50,10 @@ _USUAL_UNITS = {
     "compute rate": ("TFLOP/s",),
     "price per hour": ("USD/h",),
 }
+#: what any cluster stays within, in SI; beyond it sums overflow or vanish, and the figure is a slip of the pen
+_RANGES = {
+    "rate": (1e-3, 1e18), "size": (1e-3, 1e18), "time": (1e-15, 1e9), "compute rate": (1e-3, 1e24), "price per hour": (1e-9, 1e12),
+}  # fmt: skip
 _QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*", re.DOTALL)
 
 
@@ -214,8 +218,10 @@ def _parse(value: object, name: str, dimension: str, allow_zero: bool) -> float:
     if scale is None:
         raise _wrong_unit(name, value, match[1], unit, dimension)
     quantity = number * scale if scale >= 1.0 else number / (1.0 / scale)
-    if not math.isfinite(quantity):
-        raise UnitError(f"{name}={_shown(value)} is too large to be a {dimension}")
+    low, high = _RANGES[dimension]
+    if quantity > high or 0.0 < quantity < low:
+        how = "large" if quantity > high else "small"
+        raise UnitError(f"{name}={_shown(value)} is too {how} to be a {dimension}; write for example {_EXAMPLES[dimension]}")
     if quantity < 0.0 or (quantity == 0.0 and not allow_zero):
         rule = "must not be negative" if allow_zero else "must be above zero"
         raise UnitError(f"{name}={_shown(value)} {rule}; write for example {_EXAMPLES[dimension]}")

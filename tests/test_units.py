@@ -131,23 +131,23 @@ def test_a_share_above_one_names_the_percentage():
         units.parse_share(94, "efficiency")
 
 
-@given(st.floats(1e-12, 1e18))
+@given(st.floats(1e-2, 9e17))
 def test_a_formatted_rate_reads_back_to_four_figures(value):
     assert units.parse_rate(units.format_rate(value), "r") == pytest.approx(value, rel=5.1e-4)
     assert units.parse_rate(units.format_rate(value, bits=True), "r") == pytest.approx(value, rel=5.1e-4)
 
 
-@given(st.floats(1e-3, 1e21))
+@given(st.floats(1e-2, 9e17))
 def test_a_formatted_size_reads_back_to_four_figures(value):
     assert units.parse_size(units.format_size(value), "s") == pytest.approx(value, rel=5.1e-4)
 
 
-@given(st.floats(1e-12, 1e9))
+@given(st.floats(1e-12, 9e8))
 def test_a_formatted_time_reads_back_to_four_figures(value):
     assert units.parse_time(units.format_time(value), "t") == pytest.approx(value, rel=5.1e-4)
 
 
-@given(st.floats(1e-3, 1e6), st.sampled_from(["k", "M", "G", "T"]))
+@given(st.floats(1e-2, 1e5), st.sampled_from(["k", "M", "G", "T"]))
 def test_a_byte_is_eight_bits_under_every_prefix(number, prefix):
     in_bytes = units.parse_rate(f"{number!r} {prefix}B/s", "r")
     assert in_bytes == pytest.approx(8 * units.parse_rate(f"{number!r} {prefix}bit/s", "r"), rel=1e-14)
@@ -171,3 +171,12 @@ def test_what_looks_like_a_quantity_is_a_finite_number_or_a_unit_error(text):
     for parse in PARSERS:
         with contextlib.suppress(UnitError):
             assert math.isfinite(parse(text, "key"))
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [(units.parse_rate, "1e-300 Gbit/s"), (units.parse_rate, "1e30 GB/s"), (units.parse_size, "1e300 MB"), (units.parse_time, "1e30 s"), (units.parse_flops, "1e40 FLOP/s")],
+)
+def test_a_figure_beyond_any_cluster_is_a_slip_of_the_pen(parse, text):
+    with pytest.raises(UnitError, match=r"is too (large|small) to be a"):
+        parse(text, "key")

@@ -72,6 +72,7 @@ class Network:
     nodes_per_leaf : nodes under one leaf switch, or None for a single switch.
     incast : points (concurrent flows into one port, share of the goodput that remains), or () for none.
     pair_bandwidth : optional (n, n) tuple of rows: goodput cap of each ordered pair of nodes, bytes/s.
+    catalog : whether `efficiency` is the catalog's for such links and nobody's measurement of this network.
     """
 
     bandwidth: float
@@ -83,6 +84,12 @@ class Network:
     nodes_per_leaf: int | None = None
     incast: tuple[tuple[float, float], ...] = ()
     pair_bandwidth: tuple[tuple[float, ...], ...] | None = None
+    catalog: bool = False
+
+    @property
+    def states_goodput(self) -> bool:
+        """Whether the goodput is someone's figure for this network, and neither the catalog's nor the bare line rate."""
+        return not self.catalog and self.efficiency < 1.0
 
     def shared_by(self, jobs: int, contention: float = 0.0) -> Network:
         """Return the network as one of `jobs` equal jobs sees it that run on the same nodes and begin together.
@@ -94,7 +101,7 @@ class Network:
         >>> Network(bandwidth=1e9).shared_by(4).goodput
         250000000.0
         """
-        return replace(self, efficiency=self.efficiency / (jobs + contention * (jobs - 1)))
+        return replace(self, efficiency=self.efficiency / (jobs + contention * (jobs - 1)), catalog=not self.states_goodput)
 
     @property
     def goodput(self) -> float:

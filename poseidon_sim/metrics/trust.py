@@ -1,9 +1,10 @@
 """How far a prediction can be trusted: intervals earned from the misses on measured runs that nothing was fitted on.
 
 Every measured case leaves a residual, ln(measured / predicted). A new prediction takes the residuals of cases like it (where it
-runs, what bounds it), every source of cases with the same weight, since rows of one source err together. When the compute times
-are modelled and not given, the misses of the compute model on one GPU are added in proportion to the share of compute. The
-widths are set so that, leaving one source out at a time, the intervals hold as many of its cases as they say: see
+runs, what bounds it, and, where that is the network, whether its goodput was stated or taken from a line rate), every source of
+cases with the same weight, since rows of one source err together. When the compute times are modelled and not given, the misses of
+the compute model on one GPU are added in proportion to the share of compute. The widths are set so that, leaving one source out at
+a time, the intervals hold as many of its cases as they say: see
 validation/residuals.py, and docs/trust.md.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from poseidon_sim.cluster import Network
 from poseidon_sim.metrics.blame import subject_of
 
 Floats = npt.NDArray[np.float64]
@@ -39,11 +41,12 @@ TRUST_WORDS = "90 % of cases: where the measured steps of jobs like it fell (doc
 
 
 class Residual(NamedTuple):
-    """One measured case: its source, where it ran, what bound it, strategy, GPUs, ln(measured / predicted)."""
+    """One measured case: source, place, what bound it, how the goodput was known, strategy, GPUs, ln(measured / predicted)."""
 
     source: str
     place: str
     bound: str
+    goodput: str
     strategy: str
     num_gpus: int
     log_error: float
@@ -119,12 +122,12 @@ def residuals() -> tuple[Residual, ...]:
     """Return the residuals that come with the package."""
     with open(RESIDUALS, newline="", encoding="utf-8") as lines:
         return tuple(
-            Residual(r["source"], r["place"], r["bound"], r["strategy"], int(r["num_gpus"]), float(r["log_error"]))
+            Residual(r["source"], r["place"], r["bound"], r["goodput"], r["strategy"], int(r["num_gpus"]), float(r["log_error"]))
             for r in csv.DictReader(lines)
         )
 
 
-def like(rows: Sequence[Residual], place: str, bound: str) -> tuple[list[Residual], str]:
+def like(rows: Sequence[Residual], place: str, bound: str, goodput: str) -> tuple[list[Residual], str]:
     """Return the rows of the narrowest regime that has enough sources, and its name."""
     choices = [
         ([r for r in rows if (r.place, r.bound) == (place, bound)], f"{place}, {bound}"),
@@ -132,6 +135,9 @@ def like(rows: Sequence[Residual], place: str, bound: str) -> tuple[list[Residua
         ([r for r in rows if r.place != "one GPU"], "any job on several GPUs"),
         (list(rows), "any measured case"),
     ]
+    if place == "several nodes" and bound != "compute-bound":  # what TCP makes of a line rate is the widest unknown of all
+        narrow = [r for r in rows if (r.place, r.goodput) == (place, goodput) and r.bound != "compute-bound"]
+        choices.insert(0, (narrow, f"{place}, network-bound, goodput {goodput}"))
     return next((each for each in choices if len({r.source for r in each[0]}) >= FEW_SOURCES), choices[-1])
 
 
@@ -154,19 +160,31 @@ def spread(values: Floats, weights: Floats, span: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def trust_in(step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, float], strategy: str, modelled: bool) -> Trust:
+def goodput_of(network: Network | None) -> str:
+    """Name how the goodput of a network is known.
+
+    >>> goodput_of(Network(1.25e9)), goodput_of(Network(1.25e9, efficiency=0.9))
+    ('assumed', 'stated')
+    """
+    return "stated" if network is not None and network.states_goodput else "assumed"
+
+
+def trust_in(
+    step_time: float, nodes: int, num_gpus: int, blame: Mapping[str, float], strategy: str, modelled: bool, goodput: str = "assumed"
+) -> Trust:
     """Return the intervals of a prediction.
 
     Parameters
     ----------
     step_time : seconds. blame : seconds of the critical path by what is to blame.
     modelled : the compute times come from the compute model and not from measurements.
+    goodput : 'stated' or 'assumed', how the network's goodput is known.
     """
     if num_gpus == 1 and not modelled:
         return Trust((step_time, step_time), (step_time, step_time), 0, 0, "one GPU, compute times given", ())
     # shares are rounded so that the points of a sweep find the same intervals; what is lost is far below a residual's own noise
     share = round(compute_share(blame), 2) if modelled and num_gpus > 1 else None
-    found = _regime(residuals, place_of(nodes, num_gpus), bound_of(blame), share)
+    found = _regime(residuals, (place_of(nodes, num_gpus), bound_of(blame), goodput), share)
     half, most = ((step_time * low, step_time * high) for low, high in found.factors)
     name = found.name + (", compute modelled" if modelled else ", compute times given")
     outside = _outside(num_gpus, strategy)
@@ -185,10 +203,10 @@ class _Regime(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _regime(measured: Callable[[], Sequence[Residual]], place: str, bound: str, share: float | None) -> _Regime:
-    """Return the regime of a job; `share` of its critical path is modelled compute (None: nothing more to add)."""
+def _regime(measured: Callable[[], Sequence[Residual]], job: tuple[str, str, str], share: float | None) -> _Regime:
+    """Return the regime of a job (place, bound, goodput); `share` of its path is modelled compute (None: nothing to add)."""
     every = measured()
-    rows, name = like(every if place == "one GPU" else [r for r in every if r.place != "one GPU"], place, bound)
+    rows, name = like(every if job[0] == "one GPU" else [r for r in every if r.place != "one GPU"], *job)
     values, weights = weighted(rows)
     if share is not None:  # two causes of error that know nothing of each other: every miss of the one with every miss of the other
         other, heavy = weighted([r for r in every if r.place == "one GPU"])

@@ -44,7 +44,8 @@ def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array
     """Return (L, 2) seconds per iteration: forward and backward of every layer at `batch_size` samples.
 
     Measured times of a layer stand as they are. Modelled ones are scaled so that all layers together take
-    batch_size / `workload.single_gpu_throughput` seconds when that is given. The optimizer's step is not included.
+    batch_size / `workload.single_gpu_throughput` seconds when that is given; measured at another batch, the throughput scales
+    the model there, and the model says how the two batches differ. The optimizer's step is not included.
 
     Raises
     ------
@@ -67,23 +68,32 @@ def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array
         _check_measured(workload, batch_size, float(costs.given.sum()))
         return costs.given.copy()
     card = _modellable(workload, gpu, missing)
-    modelled = _roofline(workload, card, batch_size, costs)
-    if by_kernels(workload, card):
-        modelled = transformer_times(workload, card, batch_size, modelled)
-    modelled *= missing
+    modelled = _modelled(workload, card, batch_size, costs, missing)
     measured = np.where(missing, 0.0, costs.given)
     if workload.single_gpu_throughput is not None:
-        modelled *= _left_to_model(workload, batch_size, float(measured.sum())) / modelled.sum()
+        known = workload.single_gpu_batch_size or batch_size
+        if known != batch_size and not missing.all():
+            raise InputError(f"single_gpu_batch_size={known} beside layers with measured times; drop it, or the times")
+        there = modelled if known == batch_size else _modelled(workload, card, known, costs, missing)
+        modelled = modelled * (_left_to_model(workload, known, float(measured.sum())) / there.sum())
     times: Array = modelled + measured
     return times
 
 
+def _modelled(workload: Workload, gpu: Gpu, batch_size: float, costs: _Costs, missing: npt.NDArray[np.bool_]) -> Array:
+    """Return (L, 2) seconds of the layers whose times are `missing`, 0 for the others."""
+    modelled = _roofline(workload, gpu, batch_size, costs)
+    if by_kernels(workload, gpu):
+        modelled = transformer_times(workload, gpu, batch_size, modelled)
+    return modelled * missing
+
+
 def _check_measured(workload: Workload, batch_size: float, measured: float) -> None:
     """Refuse a throughput that contradicts the measured times of all layers: there is nothing to scale."""
-    rate = workload.single_gpu_throughput
-    if rate is not None and abs(batch_size / rate / measured - 1.0) > 0.05:
+    rate, samples = workload.single_gpu_throughput, workload.single_gpu_batch_size or batch_size
+    if rate is not None and abs(samples / rate / measured - 1.0) > 0.05:
         raise InputError(
-            f"single_gpu_throughput={rate:g} samples/s means {batch_size / rate:g} s per iteration, but the measured "
+            f"single_gpu_throughput={rate:g} samples/s means {samples / rate:g} s per iteration, but the measured "
             f"times of all layers of model {workload.name!r} sum to {measured:g} s; give one of them, or make them agree"
         )
 

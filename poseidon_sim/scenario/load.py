@@ -60,7 +60,7 @@ class Scenario:
         return str(given.get("bandwidth", given.get("link"))) if isinstance(given, dict) else str(given)
 
 
-def load_scenario(scenario: str | Path | Mapping[str, Any], **changes: object) -> Scenario:
+def load_scenario(scenario: str | Path | Mapping[str, Any], /, **changes: object) -> Scenario:
     """Load a scenario file (YAML or TOML; '-' is standard input) or mapping, with dotted changes applied.
 
     Raises
@@ -140,7 +140,7 @@ def _build(raw: dict[str, Any], changes: Mapping[str, object], source: str) -> S
         raise InputError(f"the scenario cannot be read: {error}") from None
     batch = _batch_size(spec, workload, cluster)
     return Scenario(
-        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster)), changed, source,
+        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster, workload)), changed, source,
         spec.micro_batch_size, convergence,
     )
 
@@ -179,9 +179,11 @@ def _divided(batch: int, gpus: int) -> int:
     return batch // gpus
 
 
-def _warnings(spec: ScenarioSpec, cluster: Cluster) -> list[str]:
-    """Name the keys that cannot change the answer."""
+def _warnings(spec: ScenarioSpec, cluster: Cluster, workload: Workload) -> list[str]:
+    """Name the keys that cannot change the answer, and what is taken for granted."""
     found = []
+    if spec.scaling == "strong" and cluster.num_gpus > 1 and workload.single_gpu_throughput and not workload.single_gpu_batch_size:
+        found.append("model.single_gpu_throughput is taken to hold at every batch per GPU; give single_gpu_batch_size with it")
     network = spec.cluster.network
     if cluster.nodes == 1 and network is not None:
         found.append("cluster.network has no effect: there is one node")
@@ -279,7 +281,8 @@ def _change_behind(message: str, changes: Mapping[str, object]) -> str | None:
     below = [key for key in changes if f"{whole_path(key)}.".startswith(path)]
     if not behind and not below:
         return None
-    key = max(behind or below, key=lambda each: len(whole_path(each)))
+    told = [key for key in behind or below if f"{whole_path(key).rpartition('.')[2]}=" in message]
+    key = max(told or behind or below, key=lambda each: len(whole_path(each)))
     return f"{key}={changes[key]}"
 
 

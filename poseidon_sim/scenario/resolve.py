@@ -165,6 +165,7 @@ def _network(spec: str | NetworkSpec | None, nodes: int) -> Network | None:
         nodes_per_leaf=spec.nodes_per_leaf,
         incast=_points(spec.incast, f"{where}.incast"),
         pair_bandwidth=_matrix(spec.pair_bandwidth, nodes, f"{where}.pair_bandwidth"),
+        catalog=efficiency is None and base is not None,
     )
     contention = _maybe(parse_share, spec.contention, f"{where}.contention") or 0.0
     return network if spec.jobs is None else network.shared_by(spec.jobs, contention)

@@ -43,7 +43,8 @@ def checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
         f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
     )
     if memory.total > MEMORY_MARGIN * memory.capacity:
-        raise InfeasibleError(text + _what_fits(job))
+        parts = [part for part in range(1, most + 1) if samples % part == 0] if job.micro_batch_size is None else []
+        raise InfeasibleError(text + (f"; micro_batch_size: {parts[-1]} fits" if parts else _what_fits(job)))
     return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
 
 

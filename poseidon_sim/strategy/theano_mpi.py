@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from poseidon_sim.collective import AllGather, AllToAll, Collective, SwapTree, collective_algorithm
-from poseidon_sim.plan.plan import Plan, PlanLayer
+from poseidon_sim.collective.base import UnitPhases
+from poseidon_sim.plan.phases import phases_of
+from poseidon_sim.plan.plan import Phase, Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.all_reduce import AllReduce
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require, require_choices
@@ -20,6 +22,18 @@ from poseidon_sim.workload.layer import Workload
 
 EXCHANGES = ("ar", "asa32", "asa16", "copper", "nccl32", "nccl16")
 COPPER_WORKERS = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class _MpiPhases:
+    """Under which a plan keeps the phases of an algorithm for one byte, when MPI passes so many bytes/s of a message."""
+
+    algorithm: Collective
+    rate: float
+
+    def of(self, plan: Plan) -> list[Phase]:
+        """Return the phases on the links of a plan."""
+        return [unit._replace(rate_cap=min(unit.rate_cap, self.rate)) for unit in UnitPhases(self.algorithm, False).of(plan)]
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,8 @@ class TheanoMpi(Strategy):
         and 'nccl16' (NCCL 1's ring).
     call_time : seconds that every call for a tensor costs.
     copy_time : seconds per byte for which NCCL 1's thread block copies its last part (1/k) out of its buffer.
+    message_bandwidth : bytes/s at which CUDA-aware MPI passes a message between GPUs (asa32, asa16), copied piece by piece through
+        buffers of the host; the links' rate if not given. Messages spelled out (detail 'rounds') know the links' rate only.
     """
 
     name: ClassVar[str] = "theano-mpi"
@@ -42,11 +58,14 @@ class TheanoMpi(Strategy):
     exchange: str = "nccl32"
     call_time: float = 0.0
     copy_time: float = 0.0
+    message_bandwidth: float | None = None
 
     def validate(self, job: Job) -> Iterator[str]:
         require_choices(self, exchange=EXCHANGES)
         for key in ("call_time", "copy_time"):
             require(getattr(self, key) >= 0, f"{key}={getattr(self, key)} must be 0 or more")
+        rate = self.message_bandwidth
+        require(rate is None or rate > 0, f"message_bandwidth={rate} must be above 0 bytes/s, or left out")
         if self.exchange == "copper":
             gpus = job.cluster.num_gpus
             require(gpus in COPPER_WORKERS, f"exchange='copper' is written out for 2, 4, 8 and 16 GPUs, not {gpus}; use nccl32")
@@ -77,14 +96,22 @@ class TheanoMpi(Strategy):
         if self.exchange == "ar":
             return AllReduce(staging="host").reduce(plan, num_bytes, ready, layer, "MPI all-reduce")
         if self.exchange.startswith("asa"):
-            parts = AllToAll().record(plan, num_bytes, ready, label="all-to-all", layer=layer)
+            parts = self._passed(AllToAll(), plan, num_bytes, ready, layer)
             own = self._kernel(plan, num_bytes * (1.0 + 1.0 / plan.num_gpus), parts, layer, "sum of parts")
-            return AllGather().record(plan, num_bytes, own, label="all-gather", layer=layer)
+            return self._passed(AllGather(), plan, num_bytes, own, layer)
         done = self._collectives()[0].record(plan, num_bytes, ready, label=self.exchange, layer=layer)
         if self.exchange == "copper" or not self.copy_time:
             return done
         seconds = self.copy_time * num_bytes / plan.num_gpus
         return plan.on_gpu("update", seconds, after=done, layer=layer, label="copy out of the buffer", stream="exchange")
+
+    def _passed(self, chosen: Collective, plan: Plan, num_bytes: float, ready: Handles, layer: PlanLayer) -> Handles:
+        """Record one call of CUDA-aware MPI."""
+        if self.message_bandwidth is None or plan.rounds:
+            return chosen.record(plan, num_bytes, ready, label=chosen.name, layer=layer)
+        key = _MpiPhases(chosen, self.message_bandwidth)
+        phases = [unit._replace(work=unit.work * num_bytes) for unit in phases_of(plan, key)]
+        return plan.collective(phases, ready, label=chosen.name, layer=layer, key=key)
 
     def _kernel(self, plan: Plan, moved_bytes: float, ready: Handles, layer: PlanLayer, label: str) -> Handles:
         """Run one pass over GPU memory."""

@@ -98,7 +98,8 @@ class Workload:
     layers : in forward order.
     sample : what one sample is ('image', 'sequence', 'token').
     source : where shapes and counts come from.
-    single_gpu_throughput : measured samples/s on one GPU at the scenario's batch, or None; scales modelled times.
+    single_gpu_throughput : measured samples/s on one GPU, or None; scales modelled times.
+    single_gpu_batch_size : samples per pass at which that was measured; None for the batch that is asked about, whichever it is.
     batch_size : the usual batch per GPU, or None.
     element_bytes : bytes of one gradient element on the wire (4 for fp32).
     optimizer_bytes : optimizer state per parameter, in bytes (4 for SGD with momentum, 8 for Adam).
@@ -114,6 +115,7 @@ class Workload:
     element_bytes: int = 4
     optimizer_bytes: float = 4.0
     notes: tuple[str, ...] = field(default=())
+    single_gpu_batch_size: int | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -125,7 +127,8 @@ class Workload:
     @cached_property
     def _hash(self) -> int:
         """The hash, worked out once: caches look networks of hundreds of layers up."""
-        return hash((self.name, self.layers, self.single_gpu_throughput, self.precision, self.element_bytes))
+        measured = (self.single_gpu_throughput, self.single_gpu_batch_size)
+        return hash((self.name, self.layers, measured, self.precision, self.element_bytes))
 
     @cached_property
     def parameters(self) -> int:

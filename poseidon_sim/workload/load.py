@@ -23,6 +23,7 @@ _OVERRIDES = frozenset(
         "sample",
         "source",
         "single_gpu_throughput",
+        "single_gpu_batch_size",
         "batch_size",
         "precision",
         "optimizer",
@@ -53,7 +54,7 @@ class _StrictLoader(_BaseLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides: object) -> Workload:
+def load_model(model: str | os.PathLike[str] | Mapping[str, object], /, **overrides: object) -> Workload:
     """Return the workload of a named network, a model file or an inline description.
 
     Parameters
@@ -61,7 +62,8 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object], **overrides
     model : a name such as "vgg19" (see `list_models`; "VGG-19" is the same), a path that ends in .yaml, .yml
         or .json, or a mapping with `layers` or `transformer`.
     **overrides : model-level keys that replace those of the description: name, sample, source, batch_size,
-        single_gpu_throughput (samples/s), precision, optimizer, sequence_length. None leaves a key as it is.
+        single_gpu_throughput (samples/s), single_gpu_batch_size (samples a pass at which it was measured), precision, optimizer,
+        sequence_length. None leaves a key as it is.
 
     Raises
     ------
@@ -177,12 +179,15 @@ def _workload(written: Mapping[str, object], changes: Mapping[str, object], labe
         single_gpu_throughput=entry.number("single_gpu_throughput")
         if "single_gpu_throughput" in entry
         else None,
+        single_gpu_batch_size=entry.count("single_gpu_batch_size") if "single_gpu_batch_size" in entry else None,
         batch_size=entry.count("batch_size") if "batch_size" in entry else None,
         precision=entry.choice("precision", tuple(ELEMENT_BYTES), "fp32"),
         element_bytes=ELEMENT_BYTES[entry.choice("precision", tuple(ELEMENT_BYTES), "fp32")],
         optimizer_bytes=OPTIMIZER_BYTES[entry.choice("optimizer", tuple(OPTIMIZER_BYTES), "momentum")],
         notes=_notes(entry),
     )
+    if workload.single_gpu_batch_size is not None and workload.single_gpu_throughput is None:
+        raise entry.error(f"single_gpu_batch_size={workload.single_gpu_batch_size} needs single_gpu_throughput")
     if "parameters" in entry and entry.count("parameters") != workload.parameters:
         stated = entry.count("parameters")
         raise entry.error(

@@ -63,6 +63,7 @@ VARIANTS = [
     ps.MultiStream(streams=2, overlap=False, algorithm="tree"),
     *(ps.TheanoMpi(exchange=each) for each in ("ar", "asa32", "asa16", "copper", "nccl16")),
     ps.TheanoMpi(call_time=1e-4, copy_time=1e-9),
+    ps.TheanoMpi(exchange="asa32", message_bandwidth=2e8),
     ps.ChainerMn(communicator="two-dimensional", gradients="fp16"),
     ps.ChainerMn(communicator="pure-nccl"),
     *(ps.ChainerMn(communicator=each, double_buffering=True) for each in ("hierarchical", "pure-nccl")),

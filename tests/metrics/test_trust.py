@@ -26,8 +26,8 @@ def test_the_shipped_residuals_name_several_sources_of_every_place() -> None:
 
 
 def test_a_source_with_many_rows_weighs_no_more_than_one_with_a_single_row() -> None:
-    many = [Residual("a", "one node", "compute-bound", "x", 8, 0.1)] * 99
-    rows = [*many, Residual("b", "one node", "compute-bound", "x", 8, 0.3)]
+    many = [Residual("a", "one node", "compute-bound", "assumed", "x", 8, 0.1)] * 99
+    rows = [*many, Residual("b", "one node", "compute-bound", "assumed", "x", 8, 0.3)]
     low, high = spread(*weighted(rows), 1.0)
     assert (low, high) == pytest.approx((0.1, 0.3), abs=0.01)
     values, weights = weighted(rows)
@@ -52,7 +52,7 @@ def test_the_intervals_hold_what_they_say_of_sources_they_were_not_made_from() -
         shares = []
         for source in {r.source for r in steps}:
             rest, mine = [r for r in steps if r.source != source], [r for r in steps if r.source == source]
-            ends = [spread(*weighted(like(rest, r.place, r.bound)[0]), span) for r in mine]
+            ends = [spread(*weighted(like(rest, r.place, r.bound, r.goodput)[0]), span) for r in mine]
             shares.append(np.mean([low <= r.log_error <= high for r, (low, high) in zip(mine, ends, strict=True)]))
         assert np.mean(shares) == pytest.approx(level / 100, abs=0.06)
 
@@ -78,6 +78,21 @@ def test_a_run_tells_whether_its_compute_times_were_given() -> None:
 
 
 def test_a_regime_without_enough_sources_asks_the_next_wider_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = tuple(Residual(str(i), "several nodes", "bandwidth-bound", "x", 8, 0.01 * i) for i in range(4))
+    rows = tuple(Residual(str(i), "several nodes", "bandwidth-bound", "assumed", "x", 8, 0.01 * i) for i in range(4))
     monkeypatch.setattr(module, "residuals", lambda: rows)
-    assert trust_in(0.1, 4, 4, {"message latency": 1.0}, "x", False).regime == "several nodes, compute times given"
+    for goodput, name in (("assumed", "several nodes, network-bound, goodput assumed"), ("stated", "several nodes")):
+        assert trust_in(0.1, 4, 4, {"message latency": 1.0}, "x", False, goodput).regime == f"{name}, compute times given"
+
+
+def test_a_stated_goodput_is_held_against_networks_that_were_measured() -> None:
+    bare, stated = (trust_in(0.1, 4, 4, WIRE, "all-reduce", False, each) for each in ("assumed", "stated"))
+    assert stated.regime.startswith("several nodes, network-bound, goodput stated")
+    assert stated.most[1] / stated.most[0] < bare.most[1] / bare.most[0]
+    network = ps.Network(1.25e9)
+    assert not network.states_goodput and not network.shared_by(3).states_goodput
+    cluster = {"nodes": 2, "gpu": "titan-x-maxwell"}
+    told = [
+        ps.load_scenario({"model": "vgg19", "strategy": "ddp", "cluster": {**cluster, "network": each}}).cluster.network
+        for each in ("10gbe-tcp", "10 Gbit/s", {"link": "10gbe-tcp", "efficiency": 0.8}, {"bandwidth": "10 Gbit/s", "efficiency": 0.8})
+    ]
+    assert [each is not None and each.states_goodput for each in told] == [False, False, True, True]

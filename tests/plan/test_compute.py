@@ -186,3 +186,33 @@ def test_a_published_split_is_met_within_its_stated_tolerance(
     times = 1e3 * ps.layer_times(workload, ps.gpu("titan-x-maxwell"), batch_size).sum(axis=0)
     assert times.sum() == pytest.approx(forward + backward, rel=tolerance)
     assert times[0] / times.sum() == pytest.approx(forward / (forward + backward), abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert-base-pretraining"])
+def test_a_throughput_measured_at_another_batch_scales_the_model_there(name: str) -> None:
+    card, rate = ps.gpu("v100-sxm2-16gb"), 300.0
+    bare = ps.load_model(name)
+    told = ps.load_model(name, single_gpu_throughput=rate, single_gpu_batch_size=64)
+    assert ps.layer_times(told, card, 64).sum() == pytest.approx(64 / rate)
+    for batch in (1, 8, 32, 128):
+        grown = ps.layer_times(bare, card, batch).sum() / ps.layer_times(bare, card, 64).sum()
+        assert ps.layer_times(told, card, batch).sum() == pytest.approx(64 / rate * grown)
+        assert ps.layer_times(told, card, batch).sum() / batch >= ps.layer_times(told, card, 2 * batch).sum() / (2 * batch)
+    assert ps.layer_times(ps.load_model(name, single_gpu_throughput=rate), card, 8).sum() == pytest.approx(8 / rate)
+
+
+def test_a_batch_of_measuring_needs_a_throughput_and_no_times_beside_it() -> None:
+    with pytest.raises(ps.InputError, match="single_gpu_batch_size=8 needs single_gpu_throughput"):
+        ps.load_model("vgg19", single_gpu_batch_size=8)
+    layers = [{"name": "a", "kind": "linear", "shape": [10, 10], "forward_time": "1 ms", "backward_time": "2 ms"}, {"name": "b", "kind": "linear", "shape": [10, 10]}]
+    mixed = ps.load_model({"name": "mixed", "layers": layers}, single_gpu_throughput=10, single_gpu_batch_size=8)
+    with pytest.raises(ps.InputError, match="single_gpu_batch_size=8 beside layers with measured times"):
+        ps.layer_times(mixed, ps.gpu("v100-sxm2-16gb"), 4)
+
+
+def test_stages_of_a_pipeline_take_the_throughput_at_the_batch_it_was_measured_at() -> None:
+    told = ps.load_model("bert-large-pretraining", single_gpu_throughput=50, single_gpu_batch_size=32)
+    cluster = ps.Cluster(nodes=1, gpus_per_node=2, gpu=ps.gpu("a100-sxm-80gb"), node="nvswitch")
+    strategy = ps.Megatron(pipeline=2)  # type: ignore[attr-defined]
+    small, large = (ps.simulate(told, cluster, strategy, batch_size=32, micro_batch_size=m).metrics.compute_time for m in (1, 32))
+    assert small > 1.02 * large  # 64 passes of one sample against two of 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,3 +32,20 @@ def test_braces_in_a_value_are_shown_as_given(junk: object) -> None:
     for key in ("batch_size", "scaling", "model", "cluster"):
         with pytest.raises(ps.PoseidonSimError):
             ps.load_scenario({**MIXED, key: junk})
+
+
+def test_strong_scaling_of_a_measured_rate_asks_for_the_batch_it_was_measured_at() -> None:
+    told = {**MIXED, "model": {"name": "vgg19", "single_gpu_throughput": 35}, "scaling": "strong", "cluster": {**MIXED["cluster"], "groups": None}}
+    assert any("single_gpu_batch_size" in each for each in ps.load_scenario(told).warnings)
+    told["model"]["single_gpu_batch_size"] = 32
+    assert not any("single_gpu" in each for each in ps.load_scenario(told).warnings)
+
+
+def test_a_batch_that_does_not_fit_names_the_micro_batch_that_does_and_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text("{model: resnet50, batch_size: 4096, strategy: ddp, cluster: {nodes: 4, gpu: v100-sxm2-16gb, network: 10 Gbit/s}}")
+    with pytest.raises(ps.InfeasibleError, match=r"large.yaml: .*; micro_batch_size: 128 fits"):
+        ps.simulate(ps.load_scenario(path))
+    assert ps.simulate(ps.load_scenario(path, micro_batch_size=128)).memory.fits
+    with pytest.raises(ps.InputError, match=r"large.yaml: tensor=3 "):
+        ps.simulate(ps.load_scenario(path, strategy={"name": "megatron", "tensor": 3}))

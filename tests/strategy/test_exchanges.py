@@ -35,6 +35,16 @@ def test_theano_mpi_exchanges_tensor_after_tensor_when_all_is_computed(drawn: li
     assert found == pytest.approx(expected, rel=1e-9)
 
 
+# A message that MPI copies piece by piece through the host goes at the slower of the two rates.
+@pytest.mark.parametrize(("exchange", "share"), [("asa32", 0.4), ("asa32", 3.0), ("asa16", 0.4), ("nccl32", 0.4)])
+def test_cuda_aware_mpi_passes_a_message_at_its_own_rate_where_that_is_lower(exchange: str, share: float) -> None:
+    strategy = ps.TheanoMpi(exchange=exchange, message_bandwidth=share * BANDWIDTH)
+    found = step(network([1.6e6], [2e-3], [3e-3]), cluster(4), strategy)
+    wire = 1.6e6 * (0.5 if exchange == "asa16" else 1.0)
+    rate = BANDWIDTH * (min(share, 1.0) if exchange.startswith("asa") else 1.0)
+    assert found == pytest.approx(5e-3 + 6 * LATENCY + 2 * 3 / 4 * wire / rate, rel=1e-9)
+
+
 # copper, k = 8, as its code is written: 5 serial steps of the whole tensor (up, up, swap, down, down); 3 for k = 4, 1 for k = 2.
 @pytest.mark.parametrize(("workers", "steps"), [(2, 1), (4, 3), (8, 5)])
 def test_the_written_out_tree_sends_the_whole_tensor_in_serial_steps(workers: int, steps: int) -> None:

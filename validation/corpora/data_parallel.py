@@ -129,7 +129,7 @@ def of_set(table: Table, rows: list[Record]) -> list[Entry]:
         elif num_gpus(record) == num_gpus(base):
             found.append(Entry(record, table.family, "other", f"a second run of {what[4:]} in its set"))
         else:
-            found.append(Entry(record, table.family, "modelled", "", case_of(table, record, rate, f"{what} ({base.id})")))
+            found.append(Entry(record, table.family, "modelled", "", case_of(table, record, base, rate, f"{what} ({base.id})")))
     return found
 
 
@@ -162,11 +162,23 @@ def scenario(table: Table, record: Record, rate: float) -> dict[str, Any]:
     return found if micro_batch in (None, found["batch_size"]) else {**found, "micro_batch_size": micro_batch}
 
 
-def case_of(table: Table, record: Record, rate: float, given: str) -> Case:
-    """Return the case of a row."""
+def case_of(table: Table, record: Record, base: Record, rate: float, given: str) -> Case:
+    """Return the case of a row; `rate` was measured with the batch of `base`."""
     way = look(table.ways, record.strategy)
     group = (table.family, record.system, record.model, record.network, record.nodes, record.gpus, record.batch, record.precision)
-    return Case(way.label, scenario(table, record, rate), given, step_time(table, record), table.use(record), group)
+    return Case(way.label, measured_at(scenario(table, record, rate), samples_a_pass(table, base)), given, step_time(table, record), table.use(record), group)
+
+
+def samples_a_pass(table: Table, record: Record) -> int | None:
+    """Return the samples of one forward and backward pass of a GPU."""
+    return table.micro_batch(record) or table.batch(record)
+
+
+def measured_at(given: dict[str, Any], samples: int | None) -> dict[str, Any]:
+    """Return a scenario that says at which batch its throughput was measured, where that is not its own."""
+    if samples in (None, given.get("micro_batch_size", given["batch_size"])):
+        return given
+    return {**given, "model": {**given["model"], "single_gpu_batch_size": samples}}
 
 
 def one_gpu_rate(table: Table, base: Record) -> float:
