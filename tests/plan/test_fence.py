@@ -103,16 +103,17 @@ def small_groups(seed: int) -> tuple[Fence, np.ndarray]:
     return Fence(operators(work, elements), Links(rate, np.zeros_like(rate))), of
 
 
-def test_hardly_ever_is_another_order_better_that_keeps_groups_together() -> None:
-    """All orders of up to five devices: at most one case of a hundred is missed. Orders that break groups may be better; see the docs."""
-    missed = 0
+def test_hardly_ever_is_another_order_better_and_then_mostly_one_that_breaks_groups() -> None:
+    """All orders of up to five devices, in a hundred cases; what counts is the slowest link, not how many there are."""
+    missed, broken = 0, 0
     for seed in range(100):
         fence, of = small_groups(seed)
-        orders = [list(p) for p in itertools.permutations(range(len(of)))]
-        together = [p for p in orders if (np.diff(of[p]) != 0).sum() == len(set(of.tolist())) - 1]
-        different = {tuple(of[p].tolist()): p for p in together}.values()
-        missed += fence.fenced().bottleneck > min(fence.chain(p).bottleneck for p in different) * (1 + 1e-9)
-    assert missed <= 1
+        different = {tuple(of[list(p)].tolist()): list(p) for p in itertools.permutations(range(len(of)))}.values()
+        together = [p for p in different if (np.diff(of[p]) != 0).sum() == len(set(of.tolist())) - 1]
+        found = fence.fenced().bottleneck * (1 - 1e-9)
+        missed += min(fence.chain(p).bottleneck for p in together) < found
+        broken += min(fence.chain(p).bottleneck for p in different) < found
+    assert (missed, broken) == (0, 3)
 
 
 @settings(max_examples=40, deadline=None)
