@@ -365,6 +365,7 @@ def _simulated(
         job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
         price, warnings, currency, convergence = None, [], "", None
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
+    job = replace(job, workload=job.workload.timed_at(job.batch_size))
     warnings += chosen.validate(job)
     check_shares(job, chosen)
     memory, caution = checked_memory(job, chosen)
@@ -408,16 +409,8 @@ def _slow_precision(job: Job) -> list[str]:
 
 def _single_gpu_time(job: Job, plan: Plan) -> float:
     """Seconds of `batch_size` samples on one GPU of the first worker class, whole model, without any communication."""
-    one_pass = plan.times[1 : 1 + 2 * len(plan.layers), 0].sum() / plan.classes[plan.workers[0]].slowdown
-    return float(one_pass * job.batch_size / plan.own_batch_size)
-
-
-def _plain(value: Any) -> Any:
-    """Turn mappings and tuples into plain JSON values; infinity becomes the word."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value
+    first = plan.classes[int(plan.workers[0])]
+    one_pass = float(plan.times[1 : 1 + 2 * len(plan.layers), 0].sum()) / first.slowdown
+    if not one_pass > 0:
+        raise InputError(f"model {job.workload.name!r} takes no time to compute; give the layers' times above 0 s")
+    return one_pass * job.batch_size / (first.batch_size or plan.own_batch_size)

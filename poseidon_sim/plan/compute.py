@@ -43,9 +43,10 @@ class _Costs(NamedTuple):
 def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array:
     """Return (L, 2) seconds per iteration: forward and backward of every layer at `batch_size` samples.
 
-    Measured times of a layer stand as they are. Modelled ones are scaled so that all layers together take
-    batch_size / `workload.single_gpu_throughput` seconds when that is given; measured at another batch, the throughput scales
-    the model there, and the model says how the two batches differ. The optimizer's step is not included.
+    Measured times of a layer grow evenly from the batch they were measured at (`workload.single_gpu_batch_size`; this one if not
+    given). Modelled ones are scaled so that all layers together take batch_size / `workload.single_gpu_throughput` seconds when
+    that is given; measured at another batch, the throughput scales the model there, and the model says how the two batches
+    differ. The optimizer's step is not included.
 
     Raises
     ------
@@ -64,19 +65,17 @@ def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array
         raise InputError(f"batch_size={batch_size!r} must be greater than 0")
     costs = _costs(workload)
     missing = np.isnan(costs.given)
+    known = workload.single_gpu_batch_size or batch_size
     if not missing.any():
-        _check_measured(workload, batch_size, float(costs.given.sum()))
-        return costs.given.copy()
+        _check_measured(workload, known, float(costs.given.sum()))
+        return costs.given * (batch_size / known)
     card = _modellable(workload, gpu, missing)
     modelled = _modelled(workload, card, batch_size, costs, missing)
     measured = np.where(missing, 0.0, costs.given)
     if workload.single_gpu_throughput is not None:
-        known = workload.single_gpu_batch_size or batch_size
-        if known != batch_size and not missing.all():
-            raise InputError(f"single_gpu_batch_size={known} beside layers with measured times; drop it, or the times")
         there = modelled if known == batch_size else _modelled(workload, card, known, costs, missing)
         modelled = modelled * (_left_to_model(workload, known, float(measured.sum())) / there.sum())
-    times: Array = modelled + measured
+    times: Array = modelled + measured * (batch_size / known)
     return times
 
 
@@ -88,9 +87,9 @@ def _modelled(workload: Workload, gpu: Gpu, batch_size: float, costs: _Costs, mi
     return modelled * missing
 
 
-def _check_measured(workload: Workload, batch_size: float, measured: float) -> None:
+def _check_measured(workload: Workload, samples: float, measured: float) -> None:
     """Refuse a throughput that contradicts the measured times of all layers: there is nothing to scale."""
-    rate, samples = workload.single_gpu_throughput, workload.single_gpu_batch_size or batch_size
+    rate = workload.single_gpu_throughput
     if rate is not None and abs(samples / rate / measured - 1.0) > 0.05:
         raise InputError(
             f"single_gpu_throughput={rate:g} samples/s means {samples / rate:g} s per iteration, but the measured "

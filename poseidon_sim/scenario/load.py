@@ -138,9 +138,12 @@ def _build(raw: dict[str, Any], changes: Mapping[str, object], source: str) -> S
         raise
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"the scenario cannot be read: {error}") from None
+    if isinstance(raw.get("batch_size"), int):  # times stand in a file beside a batch, and keep it when a change names another
+        workload = workload.timed_at(raw["batch_size"])
     batch = _batch_size(spec, workload, cluster)
+    workload = workload.timed_at(batch)
     return Scenario(
-        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster, workload)), changed, source,
+        workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster, workload, batch)), changed, source,
         spec.micro_batch_size, convergence,
     )
 
@@ -179,9 +182,17 @@ def _divided(batch: int, gpus: int) -> int:
     return batch // gpus
 
 
-def _warnings(spec: ScenarioSpec, cluster: Cluster, workload: Workload) -> list[str]:
+def _warnings(spec: ScenarioSpec, cluster: Cluster, workload: Workload, batch: float) -> list[str]:
     """Name the keys that cannot change the answer, and what is taken for granted."""
     found = []
+    known = workload.single_gpu_batch_size
+    if workload.has_times and known is not None and (known != batch or spec.global_batch_size is not None):
+        found.append(
+            f"layer times of {workload.name} are taken as those of {known:g} samples and grow evenly with the batch; "
+            "give model.single_gpu_batch_size if they were measured with others"
+        )
+    if all(layer.forward_time is not None for layer in workload.layers) and any(group.gpu for group in cluster.groups):
+        found.append("cluster.groups: gpu has no effect where the layers' times are given; use slowdown")
     if spec.scaling == "strong" and cluster.num_gpus > 1 and workload.single_gpu_throughput and not workload.single_gpu_batch_size:
         found.append("model.single_gpu_throughput is taken to hold at every batch per GPU; give single_gpu_batch_size with it")
     network = spec.cluster.network

@@ -99,7 +99,7 @@ class Workload:
     sample : what one sample is ('image', 'sequence', 'token').
     source : where shapes and counts come from.
     single_gpu_throughput : measured samples/s on one GPU, or None; scales modelled times.
-    single_gpu_batch_size : samples per pass at which that was measured; None for the batch that is asked about, whichever it is.
+    single_gpu_batch_size : samples per pass at which that, or the layers' times, were measured; None for the batch asked about.
     batch_size : the usual batch per GPU, or None.
     element_bytes : bytes of one gradient element on the wire (4 for fp32).
     optimizer_bytes : optimizer state per parameter, in bytes (4 for SGD with momentum, 8 for Adam).
@@ -115,7 +115,7 @@ class Workload:
     element_bytes: int = 4
     optimizer_bytes: float = 4.0
     notes: tuple[str, ...] = field(default=())
-    single_gpu_batch_size: int | None = None
+    single_gpu_batch_size: float | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -143,6 +143,17 @@ class Workload:
     def wire_share(self, precision: str) -> float:
         """Return the share of the gradients' bytes that is left when they travel in `precision`, 1 where that is no narrower."""
         return min(1.0, ELEMENT_BYTES[precision] / self.element_bytes)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether some layer states its times."""
+        return any(layer.forward_time is not None or layer.backward_time is not None for layer in self.layers)
+
+    def timed_at(self, batch_size: float) -> Workload:
+        """Return the workload with the batch that its layers' times belong to: its own word, its usual batch, or this one."""
+        if self.single_gpu_batch_size is not None or not self.has_times:
+            return self
+        return self.with_changes(single_gpu_batch_size=self.batch_size or batch_size)
 
     @property
     def is_measured(self) -> bool:

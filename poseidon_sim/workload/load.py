@@ -186,8 +186,8 @@ def _workload(written: Mapping[str, object], changes: Mapping[str, object], labe
         optimizer_bytes=OPTIMIZER_BYTES[entry.choice("optimizer", tuple(OPTIMIZER_BYTES), "momentum")],
         notes=_notes(entry),
     )
-    if workload.single_gpu_batch_size is not None and workload.single_gpu_throughput is None:
-        raise entry.error(f"single_gpu_batch_size={workload.single_gpu_batch_size} needs single_gpu_throughput")
+    if workload.single_gpu_batch_size and workload.single_gpu_throughput is None and not workload.has_times:
+        raise entry.error(f"single_gpu_batch_size={workload.single_gpu_batch_size} needs single_gpu_throughput, or times of layers")
     if "parameters" in entry and entry.count("parameters") != workload.parameters:
         stated = entry.count("parameters")
         raise entry.error(

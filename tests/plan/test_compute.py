@@ -201,13 +201,26 @@ def test_a_throughput_measured_at_another_batch_scales_the_model_there(name: str
     assert ps.layer_times(ps.load_model(name, single_gpu_throughput=rate), card, 8).sum() == pytest.approx(8 / rate)
 
 
-def test_a_batch_of_measuring_needs_a_throughput_and_no_times_beside_it() -> None:
+def test_a_batch_of_measuring_needs_a_throughput_or_times() -> None:
     with pytest.raises(ps.InputError, match="single_gpu_batch_size=8 needs single_gpu_throughput"):
         ps.load_model("vgg19", single_gpu_batch_size=8)
-    layers = [{"name": "a", "kind": "linear", "shape": [10, 10], "forward_time": "1 ms", "backward_time": "2 ms"}, {"name": "b", "kind": "linear", "shape": [10, 10]}]
-    mixed = ps.load_model({"name": "mixed", "layers": layers}, single_gpu_throughput=10, single_gpu_batch_size=8)
-    with pytest.raises(ps.InputError, match="single_gpu_batch_size=8 beside layers with measured times"):
-        ps.layer_times(mixed, ps.gpu("v100-sxm2-16gb"), 4)
+
+
+def test_measured_times_grow_evenly_from_the_batch_they_were_measured_at() -> None:
+    times = {"kind": "linear", "shape": [10, 10], "forward_time": "10 ms", "backward_time": "20 ms"}
+    model = {"name": "mine", "layers": [{"name": "a", **times}]}
+    base = {"model": model, "batch_size": 10, "strategy": "all-reduce", "cluster": {"nodes": 2, "network": "100 Gbit/s"}}
+
+    def compute(**changes: object) -> tuple[float, bool]:
+        scenario = ps.load_scenario(base, **changes)
+        return ps.simulate(scenario).metrics.compute_time, any("grow evenly" in text for text in scenario.warnings)
+
+    assert compute() == (pytest.approx(30e-3), False)
+    assert compute(batch_size=20) == (pytest.approx(60e-3), True)
+    assert compute(batch_size=20, micro_batch_size=5) == (pytest.approx(60e-3), True)
+    assert compute(**{"batch_size": 20, "model.single_gpu_batch_size": 40}) == (pytest.approx(15e-3), True)
+    unlike = ps.simulate(ps.load_scenario(base, **{"cluster.groups": [{"nodes": 1, "batch_size": 30}]}))
+    assert unlike.metrics.compute_time == pytest.approx((30e-3 + 90e-3) / 2) and unlike.scaling_efficiency < 1
 
 
 def test_stages_of_a_pipeline_take_the_throughput_at_the_batch_it_was_measured_at() -> None:

@@ -18,7 +18,7 @@ def model(times: list[tuple[float, float]], parameters: list[int], block: bool =
         for i, ((f, b), n) in enumerate(zip(times, parameters, strict=True))
     ]
     layers.append(ps.Layer("end", "activation", block=layers[-1].block))
-    return ps.Workload("chain", tuple(layers), optimizer_bytes=8)
+    return ps.Workload("chain", tuple(layers), batch_size=1, optimizer_bytes=8)
 
 
 def where(nodes: int) -> ps.Cluster:

@@ -20,10 +20,10 @@ def step(workload: ps.Workload, nodes: int, rate: float, batch: float = 1.0) -> 
     return ps.simulate(workload, where, ps.FpDeep(), batch_size=batch, check=True).step_time
 
 
-# throughput = min(N rate / operations, link / bytes over a cut): 6 layers of 3 ms on N devices take 18 / N ms while links keep up.
+# throughput = min(N rate / operations, link / bytes over a cut): 6 layers of 3 ms a sample take 18 / N ms on N devices while links keep up.
 @pytest.mark.parametrize("nodes", [1, 2, 3, 6, 12])
 def test_devices_share_the_work_evenly_while_links_keep_up(nodes: int) -> None:
-    assert step(network(6, 10.0), nodes, 1e9, batch=4) == pytest.approx(6 * 3e-3 / nodes, rel=1e-9)
+    assert step(network(6, 10.0), nodes, 1e9, batch=4) == pytest.approx(4 * nodes * 6 * 3e-3 / nodes, rel=1e-9)
 
 
 def test_the_fullest_link_is_the_limit_when_it_is_slower_than_the_work() -> None:

@@ -100,7 +100,7 @@ def test_1f1b_of_unlike_stages_is_what_playing_it_by_hand_gives(times: list[tupl
         ps.Layer(f"l{i}", "conv", (1,), forward_time=f, backward_time=b, output_elements=0.25) for i, (f, b) in enumerate(seconds)
     )
     where = ps.Cluster(nodes=p, network=ps.Network(PORT, latency=late * 1e-6))
-    run = ps.simulate(ps.Workload("unlike", layers), where, ps.Megatron(pipeline=p, blocking=blocking), batch_size=m / p, check=True)
+    run = ps.simulate(ps.Workload("unlike", layers, batch_size=1), where, ps.Megatron(pipeline=p, blocking=blocking), batch_size=m / p, check=True)
     assert run.step_time == pytest.approx(played(seconds, m, late * 1e-6, blocking), rel=1e-6)
 
 
