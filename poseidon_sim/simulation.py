@@ -414,3 +414,14 @@ def _single_gpu_time(job: Job, plan: Plan) -> float:
     if not one_pass > 0:
         raise InputError(f"model {job.workload.name!r} takes no time to compute; give the layers' times above 0 s")
     return one_pass * job.batch_size / (first.batch_size or plan.own_batch_size)
+
+
+def _plain(value: Any) -> Any:
+    """Turn mappings and tuples into plain JSON values; infinity becomes the word."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
