@@ -81,19 +81,19 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Rank strategies on one scenario."""
-    from poseidon_sim.planner import CANDIDATES
-    from poseidon_sim.planner import compare as compare_strategies
+    from poseidon_sim.planner import ranking
     from poseidon_sim.report.tables import compare_text
     from poseidon_sim.strategy.registry import strategy_class
 
-    names = [name.strip() for name in strategies.split(",") if name.strip()] or list(CANDIDATES)
+    names = [name.strip() for name in strategies.split(",") if name.strip()]
     for name in names:
         strategy_class(name)
-    runs = compare_strategies(_load(scenario, changes), names)
+    found = ranking(_load(scenario, changes), names)
     if as_json:
-        _print_json({"ranking": [run.to_dict() for run in runs], "winner": runs[0].strategy.name})
+        ranked = [run.to_dict() for run in found.runs]
+        _print_json({"ranking": ranked, "winner": found.winner.strategy.name, "refused": list(found.refused)})
     else:
-        print(compare_text(runs))
+        print(compare_text(found.runs, found.refused))
 
 
 @app.command()

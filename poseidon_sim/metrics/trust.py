@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -86,6 +86,19 @@ class Trust:
             return f"{self.regime}: the step time is what was given, and nothing is predicted"
         like_this = f"{self.regime}: {self.cases} cases from {self.sources} sources"
         return f"{self.most_words} hold 90 % of measured cases like this ({like_this})"
+
+
+def said_of(texts: Iterable[tuple[str, Sequence[str]]]) -> dict[str, str]:
+    """Return every text once, with the names it was said of.
+
+    >>> said_of([("a", ["slow"]), ("b", ["slow", "large"])])
+    {'slow': 'a, b', 'large': 'b'}
+    """
+    found: dict[str, dict[str, None]] = {}
+    for name, said in texts:
+        for text in said:
+            found.setdefault(text, {})[name] = None
+    return {text: ", ".join(names) for text, names in found.items()}
 
 
 def place_of(nodes: int, num_gpus: int) -> str:

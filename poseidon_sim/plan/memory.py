@@ -14,6 +14,8 @@ from poseidon_sim.workload.layer import Workload
 
 #: bytes that the CUDA context, cuDNN workspaces and the allocator take; an assumption (0.5 to 1 GB is usual)
 FRAMEWORK_BYTES = 0.7e9
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one GPU, by what they hold; `capacity` is the GPU's, or None when unknown."""
@@ -44,7 +46,9 @@ class Memory:
 def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: float, shares: Mapping[str, float] | None = None) -> Memory:
     """Return the memory of one GPU, in bytes: of a whole data-parallel replica, or the `shares` that it holds of each part.
 
-    Gradients are held in the precision of the parameters. Activations are the outputs that backward
+    Gradients are held in the precision of the parameters; with 16 bits or fewer the optimizer keeps an fp32 copy of the parameters
+    beside its state (Micikevicius et al., Mixed Precision Training, 2018): Adam takes 2 + 2 + 4 + 8 bytes a parameter.
+    Activations are the outputs that backward
     needs, batch x elements x bytes per element. Not kept: in-place kinds (ReLU, dropout, views) and sums
     (backward does not need their inputs). Kept: activations between the linear layers of a transformer
     (GELU needs its input and the next layer its output), attention scores in 32-bit precision (fused
@@ -63,7 +67,7 @@ def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: float, share
     return Memory(
         parameters=of["parameters"] * parameters,
         gradients=of["gradients"] * parameters,
-        optimizer=of["optimizer"] * workload.parameters * workload.optimizer_bytes,
+        optimizer=of["optimizer"] * workload.parameters * workload.state_bytes,
         activations=of["activations"] * batch_size * kept_elements(workload) * size,
         framework=FRAMEWORK_BYTES,
         capacity=gpu.memory if gpu is not None else None,
@@ -73,7 +77,7 @@ def memory_per_gpu(workload: Workload, gpu: Gpu | None, batch_size: float, share
 def operator_memory(workload: Workload, batch_size: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return (L,) bytes of parameters with gradients and optimizer state, and of activations kept for backward, by layer."""
     size = workload.element_bytes
-    fixed = np.array([x.parameters * (2 * size + workload.optimizer_bytes) for x in workload.layers], dtype=np.float64)
+    fixed = np.array([x.parameters * (2 * size + workload.state_bytes) for x in workload.layers], dtype=np.float64)
     return fixed, batch_size * size * np.array(kept_by_layer(workload))
 
 

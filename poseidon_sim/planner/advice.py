@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from poseidon_sim.cluster.catalog import list_links
 from poseidon_sim.errors import InfeasibleError, InputError, unknown_name
-from poseidon_sim.metrics.trust import TRUST_WORDS
+from poseidon_sim.metrics.trust import TRUST_WORDS, said_of
 from poseidon_sim.scenario import Scenario, load_scenario
 from poseidon_sim.simulation import Run, simulate
 
@@ -101,7 +101,7 @@ class Advice:
         }
 
     def __str__(self) -> str:
-        lines = [f"Ranked by {self.objective}; predicted, exact (lossless) strategies unless you named others."]
+        lines = [f"Ranked by {self.objective}; predicted, exact (lossless) strategies and the scenario's own unless you named others."]
         for choice in self.choices:
             lines.append(f"\n{choice.nodes} nodes, {choice.network}: {choice.verdict}; limited by {choice.winner.bottleneck}")
             for place, run in enumerate(choice.runs, 1):
@@ -109,6 +109,8 @@ class Advice:
                              f"  efficiency {run.scaling_efficiency:6.1%}  90 % of cases {run.trust.most_words}{_price(run)}")  # fmt: skip
             lines += [f"  not possible: {text}" for text in choice.refused]
         lines += ["", *(self.switches or ("The winner is the same on all of these clusters.",)), TRUST_WORDS]
+        warned = said_of((run.strategy.name, run.warnings) for choice in self.choices for run in choice.runs)
+        lines += [f"warning ({names}): {text}" for text, names in warned.items()]
         return "\n".join(lines)
 
 
@@ -117,10 +119,37 @@ def _price(run: Run) -> str:
     return "".join(f"  {each}" for each in (*words, run.price_words) if each)
 
 
-def compare(scenario: Scenario, strategies: Sequence[object]) -> list[Run]:
-    """Simulate a scenario under several strategies and return the runs, the first to the target (where the scenario has one, else with the shortest step) first."""
-    runs = [simulate(load_scenario(copy.deepcopy(scenario.raw), strategy=each)) for each in strategies]
-    return sorted(runs, key=lambda run: run.decisive_time)
+def with_settings(scenario: Scenario, strategies: Sequence[object]) -> list[object]:
+    """Return candidates; the name of the scenario's own strategy stands for it with all its settings, which is a candidate always.
+
+    >>> own = {"model": "vgg19", "cluster": {"nodes": 2, "network": "10 Gbit/s", "gpu": "k80"}, "strategy": {"name": "adam", "overlap": False}}
+    >>> with_settings(load_scenario(own), ["poseidon", "adam"])
+    ['poseidon', {'name': 'adam', 'overlap': False}]
+    """
+    own = scenario.raw["strategy"]
+    mine = own if isinstance(own, str) else own["name"]
+    return [own if each == mine else each for each in strategies]
+
+
+def candidates(scenario: Scenario) -> list[object]:
+    """Return the strategies that are ranked unless the user names others: the exact ones, and the scenario's own."""
+    own = scenario.raw["strategy"]
+    mine = own if isinstance(own, str) else own["name"]
+    return with_settings(scenario, [*CANDIDATES, *([] if mine in CANDIDATES else [mine])])
+
+
+def ranking(scenario: Scenario, strategies: Sequence[object] | None = None) -> Choice:
+    """Rank strategies on one scenario; what does not fit in memory is named, and an error only where nothing fits.
+
+    `strategies` : names or mappings; the exact ones and the scenario's own when not given.
+    """
+    chosen = with_settings(scenario, strategies) if strategies else candidates(scenario)
+    return _choice(scenario, scenario.cluster.nodes, scenario.network_name, {}, chosen)
+
+
+def compare(scenario: Scenario, strategies: Sequence[object] | None = None) -> list[Run]:
+    """Return the runs of a `ranking`: the first to the target (where the scenario has one, else with the shortest step) first."""
+    return list(ranking(scenario, strategies).runs)
 
 
 def advise(
@@ -136,7 +165,7 @@ def advise(
     ----------
     nodes, networks : candidate sizes and networks (rates such as '25 Gbit/s', catalog names or mappings); the
         scenario's own when not given.
-    strategies : names or mappings; the exact ones when not given.
+    strategies : names or mappings; the exact ones and the scenario's own when not given.
     objective : 'throughput' (samples/s), 'time' (to accuracy where the scenario has a convergence, else per sample of the
         job) or 'cost' (of the same; needs a price in the scenario).
     """
@@ -151,7 +180,7 @@ def advise(
                 name = str(network)
                 rate = isinstance(network, str) and network[:1].isdigit() and network not in list_links()
                 changes["cluster.network.bandwidth" if rate else "cluster.network"] = network
-            choices.append(_choice(scenario, count, name, changes, strategies or CANDIDATES))
+            choices.append(_choice(scenario, count, name, changes, with_settings(scenario, strategies) if strategies else candidates(scenario)))
     if objective == "cost" and any(run.cost_per_million_samples is None for c in choices for run in c.runs):
         raise InputError("objective=cost needs a price; give price_per_gpu_hour or price_per_node_hour in the scenario")
     return Advice(objective, tuple(sorted(choices, key=lambda c: _key(c.winner, objective))))
@@ -174,8 +203,9 @@ def _choice(
         try:
             runs.append(simulate(variant))
         except InfeasibleError as error:
-            refused.append(f"{variant.strategy.name}: {error}")
+            refused.append((variant.strategy.name, (str(error),)))
+    words = tuple(f"{names}: {text}" for text, names in said_of(refused).items())
     if not runs:
-        raise InfeasibleError(refused[0])
+        raise InfeasibleError(words[0])
     runs.sort(key=lambda run: run.decisive_time)
-    return Choice(nodes, network, tuple(runs), tuple(refused))
+    return Choice(nodes, network, tuple(runs), words)

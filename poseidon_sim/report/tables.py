@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from poseidon_sim.metrics import bytes_received, bytes_sent, link_uses, node_traffic
-from poseidon_sim.metrics.trust import TRUST_WORDS
+from poseidon_sim.metrics.trust import TRUST_WORDS, said_of
 
 if TYPE_CHECKING:
     from poseidon_sim.simulation import Run
@@ -57,14 +57,15 @@ def run_markdown(run: Run) -> str:
     return text + "".join(f"\n\n> warning: {each}" for each in (*run.warnings, *run.trust.warnings))
 
 
-def compare_text(runs: Sequence[Run]) -> str:
-    """Return the ranking of several runs of one job, best first, with what each loses to the first."""
+def compare_text(runs: Sequence[Run], refused: Sequence[str] = ()) -> str:
+    """Return the ranking of several runs of one job, best first, with what each loses to the first, and what could not run."""
     head, rows = _ranking(runs)
     lines = [_title(runs[0], with_strategy=False), "", *text_table(head, rows), "", verdict(runs), TRUST_WORDS]
     if runs[0].to_accuracy:
         lines.append(f"to accuracy: {runs[0].to_accuracy.words}")
-    texts = {text: run.strategy.name for run in runs for text in run.warnings}
-    return "\n".join([*lines, *(f"warning ({name}): {text}" for text, name in texts.items())])
+    lines += [f"not possible: {text}" for text in refused]
+    warned = said_of((run.strategy.name, run.warnings) for run in runs)
+    return "\n".join([*lines, *(f"warning ({names}): {text}" for text, names in warned.items())])
 
 
 def compare_markdown(runs: Sequence[Run]) -> str:

@@ -145,6 +145,11 @@ class Workload:
         return min(1.0, ELEMENT_BYTES[precision] / self.element_bytes)
 
     @property
+    def state_bytes(self) -> float:
+        """Bytes per parameter beside it and its gradient: the optimizer's state, and in 16 bits or fewer an fp32 copy."""
+        return self.optimizer_bytes + (4.0 if self.element_bytes < 4 else 0.0)
+
+    @property
     def has_times(self) -> bool:
         """Whether some layer states its times."""
         return any(layer.forward_time is not None or layer.backward_time is not None for layer in self.layers)
