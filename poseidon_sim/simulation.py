@@ -29,8 +29,10 @@ from poseidon_sim.metrics import (
 )
 from poseidon_sim.metrics.convergence import Convergence, TimeToAccuracy, time_to_accuracy
 from poseidon_sim.metrics.critical_path import path_tasks
+from poseidon_sim.plan.compute import layer_times
 from poseidon_sim.plan.plan import Plan, UnfoldableError
 from poseidon_sim.plan.recording import Recordings, shape_of
+from poseidon_sim.plan.transformer import issue_bound, issue_seconds
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
@@ -369,7 +371,7 @@ def _simulated(
     warnings += chosen.validate(job)
     check_shares(job, chosen)
     memory, caution = checked_memory(job, chosen)
-    warnings += [*caution, *_slow_precision(job)]
+    warnings += [*caution, *_slow_precision(job), *_host_bound(job, chosen)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
     workers = [plan.classes[c] for c in plan.workers]
@@ -392,6 +394,19 @@ def _job(
     if batch is None:
         raise InputError(f"model {workload.name!r} has no usual batch; give batch_size=32, say")
     return Job(workload, cluster, batch, micro), chosen
+
+
+def _host_bound(job: Job, strategy: Strategy) -> list[str]:
+    """Say where the host, and not the GPU, sets the compute time of a modelled transformer."""
+    samples, _ = strategy.passes(job)
+    gpu, workload = job.cluster.gpu, job.workload
+    if gpu is None or workload.is_measured or not issue_bound(workload, gpu, layer_times(workload, gpu, samples)):
+        return []
+    whose = " (fitted on Megatron of 2022)" if workload.issue_time is None else ""
+    return [
+        f"compute waits for the host, which takes {issue_seconds(workload) * 1e6:.0f} us{whose} to issue a pass of a layer; larger "
+        "batches cost nothing up to there. Set model.issue_time to yours, 0 us with CUDA graphs"
+    ]
 
 
 def _slow_precision(job: Job) -> list[str]:

@@ -26,8 +26,8 @@ FUSED_BACKWARD = 2.5
 ACCUMULATION_PASSES = 3.0
 #: reads and writes of the logits by softmax and loss in fp32, forward and backward, counted in 16-bit elements
 LOSS_PASSES = (8.0, 4.0)
-#: seconds the host takes to issue one pass of one layer (PyTorch); fitted on passes that are bound by it
-HOST_OVERHEAD = 160e-6
+#: seconds the host takes to issue one pass of one layer (Megatron in PyTorch of 2022); fitted on passes that are bound by it
+ISSUE_TIME = 160e-6
 #: kinds that are modelled elsewhere
 _OTHER = frozenset({"conv", "lstm"})
 
@@ -52,9 +52,22 @@ def transformer_times(workload: Workload, gpu: Gpu, batch: float, otherwise: Tim
     if last.kind == "linear":
         times[-1] += [kernel_time(gpu, passes * batch * last.output_elements * 2) for passes in LOSS_PASSES]
     times += gpu.launch_overhead * (times > 0)
-    issued = HOST_OVERHEAD * (times > 0).sum(axis=0)
+    issued = issue_seconds(workload) * (times > 0).sum(axis=0)
     bound: Times = times * np.maximum(1.0, issued / np.maximum(times.sum(axis=0), 1e-30))
     return bound
+
+
+def issue_bound(workload: Workload, gpu: Gpu | None, times: Times) -> float:
+    """Return the seconds that the host needs to issue both passes where that is what (L, 2) modelled `times` add up to, else 0."""
+    if gpu is None or workload.is_measured or not by_kernels(workload, gpu):
+        return 0.0
+    issued = issue_seconds(workload) * (times > 0).sum(axis=0)
+    return float(issued.sum()) if np.any((issued > 0) & (times.sum(axis=0) <= issued * (1 + 1e-9))) else 0.0
+
+
+def issue_seconds(workload: Workload) -> float:
+    """Return the seconds the host takes to issue one pass of one layer."""
+    return ISSUE_TIME if workload.issue_time is None else workload.issue_time
 
 
 def _layer(layer: Layer, gpu: Gpu, precision: str, batch: float) -> tuple[float, float]:

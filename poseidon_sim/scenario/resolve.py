@@ -287,7 +287,7 @@ def _setting(path: str, key: str, value: object, hint: object, default: object) 
         return None
     if value is None and hint is str:
         return "none"
-    wanted = {"<class 'str'>": "text", "<class 'float'>": "a number", "<class 'int'>": "a whole number"}.get(
-        text, text
-    )
+    choices = ", ".join(str(each) for each in get_args(hint) if isinstance(each, str))
+    plain = {"<class 'str'>": "text", "<class 'float'>": "a number", "<class 'int'>": "a whole number"}
+    wanted = f"one of {choices}" if choices else plain.get(text, text)
     raise InputError(f"{path}={value!r} must be {wanted}")

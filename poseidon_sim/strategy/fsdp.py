@@ -19,7 +19,7 @@ from poseidon_sim.plan.record import Handles
 from poseidon_sim.plan.replicas import BESIDE_STATE
 from poseidon_sim.plan.tensor_parallel import optimizer_time
 from poseidon_sim.strategy.all_reduce import fill_buckets
-from poseidon_sim.strategy.base import Job, Strategy, require_choices
+from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
 from poseidon_sim.units import parse_size
 from poseidon_sim.workload.activations import recomputed_share
 from poseidon_sim.workload.layer import ELEMENT_BYTES
@@ -53,9 +53,9 @@ class Fsdp(Strategy):
     def validate(self, job: Job) -> Iterator[str]:
         require_choices(self, shard=("full", "gradients", "optimizer", "none"), recompute=("none", "full"))
         if self.unit not in ("block", "all"):
-            parse_size(self.unit, "unit")
-        if job.cluster.num_gpus == 1:
-            yield "one GPU: nothing to shard"
+            sized = self.unit[:1].isdigit() and parse_size(self.unit, "unit") > 0
+            require(sized, f"unit={self.unit!r} must be block, all or a size")
+        yield from ["one GPU: nothing to shard"] * (job.cluster.num_gpus == 1)
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """1/P of what is sharded; of the parameters two whole units more."""

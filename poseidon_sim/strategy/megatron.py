@@ -109,6 +109,10 @@ class Megatron(Strategy):
         require(self.zero in (0, 1), f"zero={self.zero} must be 0 or 1; for more sharding use strategy fsdp")
         require(self.interleave == 1 or self.schedule == "1f1b", f"interleave={self.interleave} needs schedule: 1f1b")
         self.placement(job.cluster)
+        dealt = self.experts == 1 or any(layer.experts > 1 for layer in job.workload.layers)
+        require(dealt, f"experts={self.experts}, but {job.workload.name} has no layers of experts; drop it")
+        if self.sequence_parallel and self.tensor == 1:
+            yield "sequence_parallel has no effect without tensor above 1"
         _, count = self.passes(job)
         rounds = self.interleave == 1 or count % self.pipeline == 0
         require(rounds, f"interleave={self.interleave} needs micro-batches in multiples of pipeline={self.pipeline}, not {count}")

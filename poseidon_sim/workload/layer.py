@@ -101,6 +101,7 @@ class Workload:
     single_gpu_throughput : measured samples/s on one GPU, or None; scales modelled times.
     single_gpu_batch_size : samples per pass at which that, or the layers' times, were measured; None for the batch asked about.
     batch_size : the usual batch per GPU, or None.
+    issue_time : seconds the host takes to issue one pass of one layer of a transformer, or None for the usual ones.
     element_bytes : bytes of one gradient element on the wire (4 for fp32).
     optimizer_bytes : optimizer state per parameter, in bytes (4 for SGD with momentum, 8 for Adam).
     """
@@ -116,6 +117,7 @@ class Workload:
     optimizer_bytes: float = 4.0
     notes: tuple[str, ...] = field(default=())
     single_gpu_batch_size: float | None = None
+    issue_time: float | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -127,7 +129,7 @@ class Workload:
     @cached_property
     def _hash(self) -> int:
         """The hash, worked out once: caches look networks of hundreds of layers up."""
-        measured = (self.single_gpu_throughput, self.single_gpu_batch_size)
+        measured = (self.single_gpu_throughput, self.single_gpu_batch_size, self.issue_time)
         return hash((self.name, self.layers, measured, self.precision, self.element_bytes))
 
     @cached_property

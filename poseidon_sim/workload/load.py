@@ -24,6 +24,7 @@ _OVERRIDES = frozenset(
         "source",
         "single_gpu_throughput",
         "single_gpu_batch_size",
+        "issue_time",
         "batch_size",
         "precision",
         "optimizer",
@@ -62,8 +63,8 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object], /, **overri
     model : a name such as "vgg19" (see `list_models`; "VGG-19" is the same), a path that ends in .yaml, .yml
         or .json, or a mapping with `layers` or `transformer`.
     **overrides : model-level keys that replace those of the description: name, sample, source, batch_size,
-        single_gpu_throughput (samples/s), single_gpu_batch_size (samples a pass at which it was measured), precision, optimizer,
-        sequence_length. None leaves a key as it is.
+        single_gpu_throughput (samples/s), single_gpu_batch_size (samples a pass at which it was measured), issue_time, precision,
+        optimizer, sequence_length. None leaves a key as it is.
 
     Raises
     ------
@@ -180,6 +181,7 @@ def _workload(written: Mapping[str, object], changes: Mapping[str, object], labe
         if "single_gpu_throughput" in entry
         else None,
         single_gpu_batch_size=entry.count("single_gpu_batch_size") if "single_gpu_batch_size" in entry else None,
+        issue_time=entry.time("issue_time"),
         batch_size=entry.count("batch_size") if "batch_size" in entry else None,
         precision=entry.choice("precision", tuple(ELEMENT_BYTES), "fp32"),
         element_bytes=ELEMENT_BYTES[entry.choice("precision", tuple(ELEMENT_BYTES), "fp32")],

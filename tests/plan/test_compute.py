@@ -229,3 +229,14 @@ def test_stages_of_a_pipeline_take_the_throughput_at_the_batch_it_was_measured_a
     strategy = ps.Megatron(pipeline=2)  # type: ignore[attr-defined]
     small, large = (ps.simulate(told, cluster, strategy, batch_size=32, micro_batch_size=m).metrics.compute_time for m in (1, 32))
     assert small > 1.02 * large  # 64 passes of one sample against two of 32
+
+
+def test_a_small_batch_of_a_transformer_waits_for_the_host_and_says_so() -> None:
+    cluster = ps.Cluster(nodes=1, gpus_per_node=2, gpu=ps.gpu("h100-sxm"), node="nvswitch")
+    model = ps.load_model("bert-large", precision="bf16", sequence_length=128)
+    layers = sum(x.kind != "select" for x in model.layers)
+    usual, quick, none = (ps.simulate(model.with_changes(issue_time=each), cluster, "ddp", batch_size=4) for each in (None, 60e-6, 0.0))
+    assert usual.metrics.compute_time == pytest.approx(2 * layers * 160e-6, rel=0.01)
+    assert quick.metrics.compute_time == pytest.approx(2 * layers * 60e-6, rel=0.01)
+    assert none.metrics.compute_time < quick.metrics.compute_time
+    assert [any("waits for the host" in text for text in run.warnings) for run in (usual, quick, none)] == [True, True, False]

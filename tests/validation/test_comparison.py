@@ -18,9 +18,11 @@ def comparison(case: Case, measured: float, predicted: float) -> Comparison:
 
 
 def test_a_hop_shorter_than_the_bucket_costs_nothing_and_a_longer_one_what_exceeds_it() -> None:
-    # 200 Mbit/s = 25e6 bytes/s; the bucket of 17 000 bytes holds 0.68 ms; chunks of 147 kB are longer than that
-    assert ring_hop(CASE, 0.5e-3) == 0.0
-    assert ring_hop(CASE, 5e-3) == pytest.approx(5e-3 - 0.68e-3)
+    # 200 Mbit/s = 25e6 bytes/s; the bucket holds a segment of 11 frames of 1514 bytes, and 0.4 ms; a chunk of 147 kB is longer
+    bucket = 11 * 1514 / 25e6 + 0.4e-3
+    assert bucket == pytest.approx(1.066e-3, rel=1e-3)
+    assert ring_hop(CASE, 0.9e-3) == 0.0
+    assert ring_hop(CASE, 5e-3) == pytest.approx(5e-3 - bucket)
 
 
 def test_a_hop_of_a_chunk_smaller_than_the_bucket_is_hidden_by_no_more_than_the_chunks_time() -> None:

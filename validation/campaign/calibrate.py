@@ -19,7 +19,7 @@ from ..runner import Job, RunLayer, RunResult, awake_processors, run_job
 from ..runner.wire import HEADER
 from .run import MEASURED, append
 
-RATES_MBIT = (100, 200, 500, 1000)
+RATES_MBIT = (50, 100, 200, 500, 1000)
 SOCKET_BUFFER = 131_072
 
 

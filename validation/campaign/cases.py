@@ -142,6 +142,46 @@ def last_cases() -> Iterator[Case]:
     yield Case("deep8", PS, 4, 1000, staleness=2, straggler=2)
 
 
+def wide_cases() -> Iterator[Case]:
+    """Up to sixteen nodes, two more nets, and heterogeneity under every strategy."""
+    for strategy in (PS, SFB, POSEIDON, RING):
+        yield Case("mlp3", strategy, 16, 100, batch_size=8)
+        yield Case("mlp4b", strategy, 16, 100, batch_size=4)
+        yield Case("mlp3", strategy, 6, 200, batch_size=32)
+        yield Case("vgg7", strategy, 6, 500, batch_size=64)
+        yield Case("cnn5", strategy, 2, 500)
+        yield Case("cnn5", strategy, 3, 1000, delay_ms=1)
+        yield Case("head3", strategy, 4, 500)
+        yield Case("head3", strategy, 4, 500, batch_size=160)
+        yield Case("head3", strategy, 4, 500, uplink_mbit=500)
+        yield Case("mlp4b", strategy, 6, 200, batch_size=8, uplink_mbit=200)
+        yield Case("mlp3", strategy, 4, 200, slow_port_mbit=100)
+        yield Case("vgg7", strategy, 3, 1000, slow_port_mbit=500)
+        yield Case("mlp4b", strategy, 4, 1000, straggler=1.25)
+        yield Case("head3", strategy, 3, 500, straggler=1.5, delay_ms=2)
+        yield Case("mlp3", strategy, 3, 500, overlap=False)
+    for strategy in (PS, RING):
+        yield Case("deep8", strategy, 16, 100)
+        yield Case("cnn5", strategy, 16, 200)
+        yield Case("tower12", strategy, 4, 200)
+        yield Case("tower12", strategy, 6, 500, delay_ms=2)
+        yield Case("tower12", strategy, 4, 500, overlap=False)
+    yield Case("tower12", RING, 4, 200, fusion="all")
+    yield Case("tower12", RING, 8, 200, fusion="all", overlap=False)
+    yield Case("tower12", PS, 4, 500, servers="2")
+    yield Case("tower12", PS, 4, 500, staleness=1, straggler=1.5)
+    yield Case("head3", PS, 3, 500, staleness=2)
+
+
+def slow_cases() -> Iterator[Case]:
+    """Twelve and sixteen nodes at half the rate: at 100 Mbit/s their messages take two processors more time than is trusted."""
+    for strategy in (PS, SFB, POSEIDON, RING):
+        yield Case("mlp3", strategy, 16, 50, batch_size=8)
+        yield Case("mlp4b", strategy, 12, 50, batch_size=4)
+    for strategy in (PS, RING):
+        yield Case("deep8", strategy, 16, 50)
+
+
 def all_cases() -> list[Case]:
     """Every case of the campaign, no two alike."""
-    return list(dict.fromkeys([*first_cases(), *more_cases(), *last_cases()]))
+    return list(dict.fromkeys([*first_cases(), *more_cases(), *last_cases(), *wide_cases(), *slow_cases()]))

@@ -208,6 +208,17 @@ def winners(rows: Iterable[Comparison]) -> tuple[int, int, float]:
     return len(regrets), right, max(regrets, default=0.0)
 
 
+def between_hosts(one: Path, other: Path) -> list[float]:
+    """Relative differences of the median step times of the cases that two tables share."""
+    first, second = read_cases(one), read_cases(other)
+    medians = [
+        [statistics.median(float(x["step_time_s"]) for x in lines[case]) for lines in (first, second)]
+        for case in first
+        if case in second
+    ]
+    return [a / b - 1.0 for a, b in medians]
+
+
 def table(rows: Iterable[Comparison]) -> list[str]:
     """One line per case."""
     lines = [
@@ -241,6 +252,8 @@ def main() -> None:
     print("\n".join(summary(kept)))
     groups, right, regret = winners(kept)
     print(f"\nbest strategy predicted right in {right} of {groups} groups; worst regret {regret:.1%}")
+    apart = np.abs(between_hosts(chosen.measured, MEASURED / "emulated_other_host.csv")) * 100
+    print(f"measured here against another host's: {apart.size} cases, median {np.median(apart):.2f} %, p95 {np.quantile(apart, 0.95):.2f} %")
 
 
 if __name__ == "__main__":

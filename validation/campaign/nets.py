@@ -38,4 +38,10 @@ NETS: dict[str, tuple[RunLayer, ...]] = {
         linear("fc1", 512, 784, 4, 8, bias=True), linear("fc2", 1024, 512, 4, 8, bias=True),
         linear("fc3", 200, 1024, 3, 6, bias=True), linear("fc4", 10, 200, 1, 2, bias=True),
     ),
+    # 7.7 MB: many convolutions, small at the front, growing towards the end
+    "tower12": tuple(conv(f"conv{i}", 12_288 * i * i // 4, 4, 8) for i in range(1, 13)),
+    # 8.6 MB: nearly all bytes in one wide classifier, like a net with very many classes
+    "head3": (
+        conv("conv1", 75_000, 14, 28), linear("fc1", 512, 512, 2, 4), linear("fc2", 3500, 512, 4, 8),
+    ),
 }  # fmt: skip

@@ -1,6 +1,8 @@
 """Run the campaign's cases on the emulated network and append what they measured to a table.
 
-    python -m validation.campaign.run [--part first|more|last] [--repetitions 5] [--match WORD] [--output FILE]
+    python -m validation.campaign.run [--part first|more|last|wide|slow] [--repetitions 5] [--match WORD] [--output FILE]
+
+What the table has already is not run again, so a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from pathlib import Path
 from ..network import emulated_network, missing_requirements
 from ..network.spec import PAYLOAD_SHARE
 from ..runner import RunResult, awake_processors, run_job
-from .cases import Case, all_cases, first_cases, last_cases, more_cases
+from .cases import Case, all_cases, first_cases, last_cases, more_cases, slow_cases, wide_cases
 
-PARTS = {"all": all_cases, "first": first_cases, "more": more_cases, "last": last_cases}
+PARTS = {"all": all_cases, "first": first_cases, "more": more_cases, "last": last_cases, "wide": wide_cases, "slow": slow_cases}
 MEASURED = Path(__file__).resolve().parents[1] / "measured"
 
 
@@ -35,6 +37,7 @@ def row(case: Case, repetition: int, result: RunResult) -> dict[str, object]:
         "own_cpu": f"{result.own_cpu:.3f}",
         "host_busy": f"{result.host_busy:.3f}", "host_steal": f"{result.host_steal:.4f}",
         "load_average": f"{os.getloadavg()[0]:.2f}", "drops": result.drops, "retransmits": result.retransmits,
+        "bucket_bytes": case.network().burst(case.rate_mbit * 1e6 / 8), "priority": result.processes[0]["priority"],
         "cores": os.cpu_count(), "kernel": platform.release(), "taken": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }  # fmt: skip
 
@@ -49,7 +52,15 @@ def append(path: Path, line: dict[str, object]) -> None:
         writer.writerow(line)
 
 
-def measure(case: Case, iterations: int = 8) -> RunResult:
+def taken_already(path: Path) -> set[tuple[str, int]]:
+    """Case and repetition of every line of a table; none where there is no table."""
+    if not path.exists():
+        return set()
+    with path.open(encoding="utf-8") as file:
+        return {(line["case"], int(line["repetition"])) for line in csv.DictReader(file)}
+
+
+def measure(case: Case, iterations: int = 6) -> RunResult:
     """Run one case once, on a network made for it.
 
     Where none can be made: on paced loopback, with drops = -1, so that it is never trusted.
@@ -65,7 +76,7 @@ def measure(case: Case, iterations: int = 8) -> RunResult:
 def main() -> None:
     """Run the chosen cases, one repetition of all after the other, so that drifts spread over all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=PARTS, default="all", help="only the first, middle or last cases")
+    parser.add_argument("--part", choices=PARTS, default="all", help="only these cases")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--begin", type=int, default=0, help="number of the first repetition (to add to a table)")
     parser.add_argument("--match", default="", help="only cases whose name contains this")
@@ -76,9 +87,10 @@ def main() -> None:
         print(f"paced loopback in place of an emulated network, for a look only: {problem}")
     cases = [c for c in PARTS[chosen.part]() if chosen.match in c.name]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the network is taken down then, too
+    taken = taken_already(chosen.output)
     with awake_processors():
         for repetition in range(chosen.begin, chosen.begin + chosen.repetitions):
-            for case in cases:
+            for case in (one for one in cases if (one.name, repetition) not in taken):
                 try:
                     line = row(case, repetition, measure(case))
                 except RuntimeError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .spec import MIN_BURST, NetworkSpec
+from .spec import SEGMENT, NetworkSpec
 
 
 class NetworkError(RuntimeError):
@@ -102,7 +102,7 @@ def emulated_network(spec: NetworkSpec) -> Iterator[Network]:
 
 
 def _build(network: Network) -> None:
-    spec, segment = network.spec, MIN_BURST - 600
+    spec = network.spec
     _batch("ip", [f"netns add {name}" for name in (*network.namespaces, *network.switches)])
     for switch in network.switches:
         _batch("ip", ["link set lo up", "link add bridge0 type bridge", "link set bridge0 up"], switch)
@@ -119,23 +119,23 @@ def _build(network: Network) -> None:
         address = f"addr add {network.addresses[node]}/24 dev eth0"
         _batch(
             "ip",
-            ["link set lo up", f"link set eth0 gso_max_size {segment}", address, "link set eth0 up"],
+            ["link set lo up", f"link set eth0 gso_max_size {SEGMENT}", address, "link set eth0 up"],
             name,
         )
-        _attach(switch, f"port{node}", segment)
+        _attach(switch, f"port{node}")
         _shape(name, "eth0", spec.ports[node].up, spec)
         _shape(switch, f"port{node}", spec.ports[node].down, spec)
     if len(network.switches) == 2:
         for switch in network.switches:
-            _attach(switch, "uplink", segment)
+            _attach(switch, "uplink")
             _shape(switch, "uplink", spec.uplink or 0.0, spec)
     for name in (*network.namespaces, *network.switches):
         _steer(name)
 
 
-def _attach(switch: str, device: str, segment: int) -> None:
+def _attach(switch: str, device: str) -> None:
     _batch(
-        "ip", [f"link set {device} gso_max_size {segment} master bridge0", f"link set {device} up"], switch
+        "ip", [f"link set {device} gso_max_size {SEGMENT} master bridge0", f"link set {device} up"], switch
     )
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 #: Share of the wire that carries payload: 1448 bytes in each 1514-byte frame (TCP with time stamps).
 PAYLOAD_SHARE = 1448 / 1514
 
-#: Smallest token bucket, bytes. The hosts' segments are kept below it, so that none must be cut up.
-MIN_BURST = 17_000
+#: Largest segment a host hands down, bytes, and the same as frames on the wire.
+SEGMENT = 16_400
+WIRE_SEGMENT = SEGMENT // 1448 * 1514
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class NetworkSpec:
     Parameters
     ----------
     ports : one per node.
-    burst_time : seconds of the port's rate that pass unshaped after idle time (the bucket's size, but never
-        less than `MIN_BURST`); it must exceed the lateness of the kernel's timers or tokens are lost.
+    burst_time : seconds of the port's rate that a token bucket holds beside one segment; it must exceed the lateness
+        of the kernel's timers or tokens are lost. After idle time a full bucket passes unshaped.
     queue : bytes a port's queue holds before it drops.
     leaves : index of the leaf switch (0 or 1) of every node, or () for a single switch.
     uplink : wire bytes/s of the line between the two leaf switches, each direction; needed with two leaves.
@@ -54,7 +55,7 @@ class NetworkSpec:
 
     def burst(self, rate: float) -> int:
         """Bytes in the token bucket of a port of `rate` bytes/s."""
-        return max(MIN_BURST, round(rate * self.burst_time))
+        return WIRE_SEGMENT + round(rate * self.burst_time)
 
     def leaf_of(self, node: int) -> int:
         """The leaf switch of a node."""
