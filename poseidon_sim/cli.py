@@ -368,6 +368,11 @@ def run(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         _say("interrupted; finished rows of a sweep are kept, the same command goes on from there")
         return INTERRUPTED
+    except MemoryError:
+        if debug:
+            raise
+        _say("error: this takes more memory than the machine has; fewer nodes that differ, or detail=folded, take less")
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -398,7 +398,7 @@ def _job(
 
 def _host_bound(job: Job, strategy: Strategy) -> list[str]:
     """Say where the host, and not the GPU, sets the compute time of a modelled transformer."""
-    samples, _ = strategy.passes(job)
+    samples = strategy.passes(job)[0] / getattr(strategy, "tensor", 1)  # a GPU's share of a pass, when several split every layer
     gpu, workload = job.cluster.gpu, job.workload
     if gpu is None or workload.is_measured or not issue_bound(workload, gpu, layer_times(workload, gpu, samples)):
         return []

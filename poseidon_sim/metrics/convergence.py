@@ -123,6 +123,8 @@ class Convergence:
             value = self.staleness if setting == "staleness" and self.staleness is not None else how.get(setting, exact)
             if value != exact and getattr(self, penalty) is None:
                 found.append(f"{setting} {value:g} costs no iterations here: convergence.{penalty} is not given")
+            elif value != exact and setting == "staleness" and not self.curve and not self.min_steps:
+                found.append(f"staleness {value:g} costs no iterations here: its penalty counts in min_steps, and none are given")
         if self.curve and not self.curve[0][0] <= global_batch <= self.curve[-1][0]:
             kept = "samples" if global_batch < self.curve[0][0] else "iterations"
             first, last = self.curve[0][0], self.curve[-1][0]

@@ -101,9 +101,11 @@ class Advice:
         }
 
     def __str__(self) -> str:
-        lines = [f"Ranked by {self.objective}; predicted, exact (lossless) strategies and the scenario's own unless you named others."]
+        within = ", strategies by time to accuracy" if self.choices[0].winner.to_accuracy else ""
+        lines = [f"Ranked by {self.objective}{within}; predicted, exact (lossless) strategies and the scenario's own unless you named others."]
         for choice in self.choices:
-            lines.append(f"\n{choice.nodes} nodes, {choice.network}: {choice.verdict}; limited by {choice.winner.bottleneck}")
+            nodes = f"{choice.nodes} node{'s' * (choice.nodes > 1)}"
+            lines.append(f"\n{nodes}, {choice.network}: {choice.verdict}; limited by {choice.winner.bottleneck}")
             for place, run in enumerate(choice.runs, 1):
                 lines.append(f"  {place}. {run.strategy.name:<28} {run.step_time * 1e3:10.2f} ms/step {run.throughput:10.1f} samples/s"
                              f"  efficiency {run.scaling_efficiency:6.1%}  90 % of cases {run.trust.most_words}{_price(run)}")  # fmt: skip
@@ -115,7 +117,9 @@ class Advice:
 
 
 def _price(run: Run) -> str:
-    words = [f"{run.to_accuracy.hours:.4g} h to accuracy"] if run.to_accuracy else []
+    found = run.to_accuracy
+    price = f" for {found.cost:,.2f} {found.currency}".rstrip() if found and found.cost is not None else ""
+    words = [f"{found.hours:.4g} h to accuracy{price}"] if found else []
     return "".join(f"  {each}" for each in (*words, run.price_words) if each)
 
 
@@ -128,7 +132,8 @@ def with_settings(scenario: Scenario, strategies: Sequence[object]) -> list[obje
     """
     own = scenario.raw["strategy"]
     mine = own if isinstance(own, str) else own["name"]
-    return [own if each == mine else each for each in strategies]
+    chosen = [own if each == mine else each for each in strategies]
+    return [each for i, each in enumerate(chosen) if each not in chosen[:i]]
 
 
 def candidates(scenario: Scenario) -> list[object]:

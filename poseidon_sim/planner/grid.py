@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import textwrap
 import time
@@ -36,6 +37,8 @@ Point = dict[str, object]
 #: a worker hands its rows over after about so many seconds: what a kill can lose
 PATIENCE = 0.5
 MOST_IN_SLICE = 200
+#: points of one grid: they are held in memory, and hours even of a large cluster
+MOST_POINTS = 5_000_000
 #: axes along which points share a recording
 _BOUND_LATE = ("batch_size", "cluster.network.bandwidth", "cluster.network.efficiency")
 
@@ -91,6 +94,9 @@ def sweep(
             if isinstance(value, Strategy):
                 raise InputError(f"{name}: {value!r} is an object; write its name, {value.name!r}")
     check_backend(backend)
+    count = math.prod(len(values) for values in grid.values())
+    if count > MOST_POINTS:
+        raise InputError(f"the grid has {count:,} points, more than {MOST_POINTS:,}; give fewer values")
     points = grid_points(grid)
     folder = Path(out_dir)
     key = digest({"base": base if isinstance(base, dict) else _text(base), "grid": grid})
@@ -182,6 +188,8 @@ def _resume(log: Path, key: str, grid: Mapping[str, Sequence[object]], points: l
         except ValueError:
             continue
     head = records[0] if records and isinstance(records[0], dict) else {}
+    if "sweep" not in head and not log.read_bytes().startswith(b'{"sweep"') and log.stat().st_size:
+        raise InputError(f"{log} is no log of a sweep; give another folder with -o")
     if records and head.get("sweep") != key:
         other = head.get("grid")
         shown = textwrap.shorten(json.dumps(other), 200, placeholder=" ...")

@@ -21,7 +21,7 @@ Flops = Annotated[Any, _quantity('compute rate with its unit, "6.14 TFLOP/s"')]
 Share = Annotated[Any, _quantity('share, 0.94 or "94 %"')]
 Money = Annotated[Any, _quantity('price per hour, "3.06 USD/h"')]
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
-Amount = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+Amount = Annotated[float | None, Field(gt=0, le=1e18, allow_inf_nan=False)]
 NotNegative = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -90,7 +90,7 @@ class GroupSpec(Strict):
 
     nodes: Count
     gpu: str | GpuSpec | None = None
-    slowdown: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    slowdown: float = Field(default=1.0, gt=0, le=1e6, allow_inf_nan=False)
     bandwidth: Rate = None
     batch_size: Count | None = None
 

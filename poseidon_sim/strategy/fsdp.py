@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from poseidon_sim.collective import AllGather, ReduceScatter, collective_algorithm
+from poseidon_sim.plan.layers import plan_layers
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.plan.replicas import BESIDE_STATE
@@ -58,16 +59,13 @@ class Fsdp(Strategy):
         yield from ["one GPU: nothing to shard"] * (job.cluster.num_gpus == 1)
 
     def memory_shares(self, job: Job) -> dict[str, float]:
-        """1/P of what is sharded; of the parameters two whole units more."""
+        """1/P of what is sharded; of the parameters two whole units more, or all where they stay gathered till backward."""
         part = 1.0 / job.cluster.num_gpus
         sharded = {"full": 3, "gradients": 2, "optimizer": 1, "none": 0}[self.shard]
-        size = [x.gradient_bytes(1) for x in job.workload.layers]
-        blocks = [
-            sum(s for s, _ in each) for _, each in groupby(zip(size, job.workload.layers, strict=True), lambda pair: pair[1].block)
-        ]
-        whole = min(1.0, part + 2 * max(blocks, default=0.0) / (sum(size) or 1.0))
+        units = [sum(x.gradient_bytes for x in unit) for unit in self.units(plan_layers(job.workload))]
+        whole = min(1.0, part + 2 * max(units) / sum(units))
         return {
-            "parameters": whole if sharded == 3 else 1.0, "gradients": whole if sharded >= 2 else 1.0,
+            "parameters": whole if sharded == 3 and self.reshard else 1.0, "gradients": whole if sharded >= 2 else 1.0,
             "optimizer": part if sharded else 1.0, "activations": recomputed_share(job.workload, self.recompute),
         }  # fmt: skip
 

@@ -11,6 +11,7 @@ from poseidon_sim.units import parse_size, parse_time
 
 Shape = tuple[int, ...]
 _MOST = 10**15
+_MOST_NUMBER = 1e21
 _MOST_AXES = 4
 
 
@@ -78,6 +79,8 @@ class Entry:
         """Return a plain number above zero; text that is a number counts, as YAML reads 1e9 as text."""
         value = self.values.get(key)
         number = _number(value)
+        if number > _MOST_NUMBER and math.isfinite(number):
+            raise self.error(f"{key}={_shown(value)} is too large; it must be at most {_MOST_NUMBER:g}")
         if math.isfinite(number) and (number > 0 or (allow_zero and number == 0)):
             return number
         raise self.error(

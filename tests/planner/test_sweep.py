@@ -93,3 +93,15 @@ def test_a_line_cut_short_by_a_kill_is_done_again(tmp_path: Path) -> None:
     log = tmp_path / "cut" / "rows.jsonl"
     log.write_bytes(log.read_bytes()[:-40])
     assert ps.sweep(BASE, GRID, tmp_path / "cut").read_bytes() == whole
+
+
+def test_a_grid_that_no_memory_holds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ps.InputError, match="8,000,000 points"):
+        ps.sweep(BASE, {"nodes": list(range(1, 2001)), "batch_size": list(range(1, 4001))}, tmp_path)
+
+
+def test_a_file_that_is_no_log_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("my notes\n")
+    with pytest.raises(ps.InputError, match="is no log of a sweep"):
+        ps.sweep(BASE, GRID, tmp_path)
+    assert (tmp_path / "rows.jsonl").read_text() == "my notes\n"

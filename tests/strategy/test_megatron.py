@@ -234,3 +234,17 @@ def test_a_refusal_that_nothing_helps_says_so() -> None:
     where = ps.Cluster(nodes=1, gpus_per_node=1, gpu=ps.gpu("t4"))
     with pytest.raises(ps.InfeasibleError, match="no strategy of the toolkit makes it fit"):
         ps.simulate("llama-7b", where, "all-reduce", batch_size=1)
+
+
+def test_fsdp_holds_two_units_more_than_its_part_or_all_that_stays_gathered() -> None:
+    where = ps.Cluster(nodes=8, gpu=ps.gpu("a100-sxm-80gb"), network=ps.Network(1e11))
+    model = ps.load_model("gpt2-medium", precision="bf16")
+    held = {
+        text: ps.simulate(model, where, ps.Fsdp(**options), batch_size=1).memory.parameters / (2 * model.parameters)
+        for text, options in (("block", {}), ("small", {"unit": "1 MB"}), ("all", {"unit": "all"}), ("kept", {"reshard": False}))
+    }
+    blocks: dict[str, int] = {}
+    for layer in model.layers:
+        blocks[layer.block or layer.name] = blocks.get(layer.block or layer.name, 0) + layer.parameters
+    assert held["block"] == pytest.approx(1 / 8 + 2 * max(blocks.values()) / model.parameters)
+    assert held["small"] <= held["block"] < held["all"] == held["kept"] == 1.0
