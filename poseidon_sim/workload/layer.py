@@ -157,8 +157,11 @@ class Workload:
         return any(layer.forward_time is not None or layer.backward_time is not None for layer in self.layers)
 
     def timed_at(self, batch_size: float) -> Workload:
-        """Return the workload with the batch that its layers' times belong to: its own word, its usual batch, or this one."""
-        if self.single_gpu_batch_size is not None or not self.has_times:
+        """Return the workload with the batch that its layers' times belong to: its own word, its usual batch, or this one.
+
+        A throughput beside them holds at the batch asked about, and so do they.
+        """
+        if not self.has_times or self.single_gpu_batch_size is not None or self.single_gpu_throughput is not None:
             return self
         return self.with_changes(single_gpu_batch_size=self.batch_size or batch_size)
 
