@@ -22,12 +22,16 @@ MEASURED = frozenset({
 
 def read_results(source: str | Path) -> tuple[pd.DataFrame, int]:
     """Return (rows that were simulated, number of rows that failed) of a sweep's folder or its CSV."""
+    import csv
+
     import pandas as pd
 
     path = Path(source)
     path = path / "results.csv" if path.is_dir() else path
     try:
         table = pd.read_csv(path)
+        with open(path, newline="", encoding="utf-8") as lines:
+            widths = [len(row) for row in csv.reader(lines) if row]
     except OSError as error:
         if path.with_name("rows.jsonl").exists():
             raise UnreadableFileError(
@@ -38,6 +42,9 @@ def read_results(source: str | Path) -> tuple[pd.DataFrame, int]:
         ) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
         raise UnreadableFileError(f"{path}: is not a table; give the results.csv of a sweep") from None
+    short = next((i for i, width in enumerate(widths) if width != widths[0]), None)
+    if short is not None:
+        raise UnreadableFileError(f"{path}: row {short} has {widths[short]} of {widths[0]} columns, it is cut; run the sweep again")
     if "step_time_s" not in table.columns:
         raise UnreadableFileError(f"{path}: has no column step_time_s; give the results.csv of a sweep")
     good = table[table["step_time_s"].notna()].reset_index(drop=True)

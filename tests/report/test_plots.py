@@ -157,3 +157,13 @@ def test_what_cannot_be_drawn_says_why_and_what_to_do(swept: Path, tmp_path: Pat
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UnreadableFileError, match="no column step_time_s"):
         read_results(tmp_path)
+
+
+def test_a_table_cut_short_is_not_drawn(swept: Path, tmp_path: Path) -> None:
+    from poseidon_sim.report.results import read_results
+
+    whole = (swept / "results.csv" if swept.is_dir() else swept).read_text(encoding="utf-8")
+    cut = tmp_path / "results.csv"
+    cut.write_text(whole.rstrip()[: -len(whole.splitlines()[-1]) // 2], encoding="utf-8")
+    with pytest.raises(ps.UnreadableFileError, match="it is cut"):
+        read_results(cut)
