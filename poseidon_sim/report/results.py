@@ -16,7 +16,7 @@ MEASURED = frozenset({
     "step_time_s", "step_time_p5_s", "step_time_p25_s", "step_time_p75_s", "step_time_p95_s",
     "throughput_samples_per_s", "speedup", "scaling_efficiency", "compute_time_s",
     "communication_time_s", "exposed_communication_s", "wait_time_s", "overlap", "bytes_sent_per_node",
-    "bottleneck", "num_gpus", "iterations_to_accuracy", "time_to_accuracy_s", "cost_to_accuracy", "warnings", "error",
+    "bottleneck", "num_gpus", "currency", "iterations_to_accuracy", "time_to_accuracy_s", "cost_to_accuracy", "warnings", "error",
 })  # fmt: skip
 
 

@@ -165,7 +165,7 @@ def draw(entries: list[Entry], path: Path) -> None:
         for use in ("predicted", "fitted"):
             rows = [e for e in cases if e.family == family and e.case and e.case.use == use]
             if rows:
-                colour = COLOURS[index % len(COLOURS)]
+                colour = COLOURS[(index + 3 * (index // len(COLOURS))) % len(COLOURS)]  # no pair of colour and marker twice
                 axis.plot(
                     [e.case.measured for e in rows if e.case], [e.predicted for e in rows], linestyle="none",
                     marker=MARKERS[index % len(MARKERS)], markersize=5.5, markeredgecolor=colour, markeredgewidth=0.9,
