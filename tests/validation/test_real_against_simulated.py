@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
 from validation.campaign.cases import POSEIDON, PS, RING, SFB, Case, all_cases
@@ -13,8 +15,9 @@ from validation.runner import awake_processors
 PROBLEM = missing_requirements()
 CALIBRATION = read_calibration(MEASURED / "emulated_network.csv")
 
-#: Relative difference allowed. Twelve runs, half of them beside four spinning programs, stayed under 0.01.
+#: Relative difference allowed. Single launches mostly stay under 0.01; one, beside a whole test run, took 0.087 longer: hence medians.
 TOLERANCE = 0.04
+LAUNCHES = 3
 LIVE = [Case("mlp3", PS, 2, 200), Case("mlp3", SFB, 3, 100, batch_size=64), Case("mlp3", RING, 3, 200)]
 
 
@@ -22,7 +25,7 @@ LIVE = [Case("mlp3", PS, 2, 200), Case("mlp3", SFB, 3, 100, batch_size=64), Case
 @pytest.mark.parametrize("case", LIVE, ids=lambda c: c.name)
 def test_a_real_step_takes_the_predicted_time(case: Case) -> None:
     with awake_processors():
-        measured = measure(case, iterations=6).step_time
+        measured = median(measure(case, iterations=6).step_time for _ in range(LAUNCHES))
     assert measured == pytest.approx(predict(case, CALIBRATION), rel=TOLERANCE)
 
 
