@@ -17,7 +17,7 @@ from poseidon_sim.cluster import Cluster
 from poseidon_sim.collective.loads import call_overhead, unit_phases
 from poseidon_sim.collective.messages import Expansion, Leg, Schedule, expand
 from poseidon_sim.collective.symmetry import Folded, fold_messages
-from poseidon_sim.plan.phases import phases_of
+from poseidon_sim.plan.phases import phases_for
 from poseidon_sim.plan.plan import Phase, Plan, PlanLayer, UnfoldableError
 from poseidon_sim.plan.record import NONE, Handles
 from poseidon_sim.plan.rounds import message_routes, send_messages
@@ -76,7 +76,7 @@ class Collective:
 
     def phases(self, plan: Plan, num_bytes: float, staged: bool = False) -> list[Phase]:
         """Return the fluid phases of one call with `num_bytes` per rank; `staged`: they lie on the hosts."""
-        return [unit._replace(work=unit.work * num_bytes) for unit in phases_of(plan, UnitPhases(self, staged))]
+        return phases_for(plan, UnitPhases(self, staged), num_bytes)
 
     def seconds_alone(self, plan: Plan, num_bytes: float) -> float:
         """Return what one call takes while nothing else runs, by its fluid phases (read: recorded anew for every rate)."""

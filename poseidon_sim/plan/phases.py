@@ -20,3 +20,8 @@ def phases_of(plan: Plan, key: Phased) -> list[Phase]:
         plan.known[key] = key.of(plan)
     found: list[Phase] = plan.known[key]
     return found
+
+
+def phases_for(plan: Plan, key: Phased, num_bytes: float) -> list[Phase]:
+    """Return the phases of `key` for `num_bytes`."""
+    return [unit._replace(work=unit.work * num_bytes) for unit in phases_of(plan, key)]

@@ -18,6 +18,13 @@ from poseidon_sim.workload.layer import ELEMENT_BYTES
 BESIDE_STATE = 12.0
 
 
+def update_seconds(plan: Plan, parameters: np.ndarray) -> np.ndarray:
+    """Return (W,) seconds of the optimizer's step over so many parameters of every worker; measured times hold it already."""
+    moved = 2 * plan.workload.optimizer_bytes + BESIDE_STATE
+    gpus = [None if plan.workload.is_measured else plan.classes[int(c)].gpu for c in plan.workers]
+    return np.array([optimizer_time(gpu, float(n), moved) if gpu else 0.0 for gpu, n in zip(gpus, parameters, strict=True)])
+
+
 def sum_gradients(
     plan: Plan, place: Placement, of: Sequence[Stages], lines: list[tuple[int, ...]], order: Schedule, done: np.ndarray,
     *, sharded: bool, by_piece: bool,
@@ -57,15 +64,13 @@ def update_parameters(
 ) -> Handles:
     """Record the optimizer's step and, where every replica updated its part, the gathering of the parameters."""
     devices = [sorted({line[device] for line in lines}) for device in range(place.devices)]
-    seconds, held = np.zeros(len(plan.workers)), np.zeros((2, len(plan.workers)))
+    covered, held = np.zeros(len(plan.workers)), np.zeros((2, len(plan.workers)))
     parts = np.array([1 / where.replicas if sharded else 1.0 for where in (place, place.of_experts)])
     for device, workers in enumerate(devices):
         for w in workers:
             held[:, w] = [each[device :: place.devices].sum() for each in (of[w].parameters, of[w].expert_parameters)]
-            gpu = plan.classes[int(plan.workers[w])].gpu
-            if gpu is not None and not plan.workload.is_measured:
-                seconds[w] = optimizer_time(gpu, float(parts @ held[:, w]), 2 * plan.workload.optimizer_bytes + BESIDE_STATE)
-    ready = plan.on_gpu("update", seconds, plan.everyone(ready), label="optimizer").copy()
+        covered[workers] = 1.0
+    ready = plan.on_gpu("update", covered * update_seconds(plan, parts @ held), plan.everyone(ready), label="optimizer").copy()
     for label, where, parameters in _groups(place, *held):
         for device, workers in enumerate(devices):
             size = ELEMENT_BYTES[plan.workload.precision] * float(parameters[workers[0]])

@@ -41,6 +41,17 @@ class Schedule:
         return len(self.device)
 
 
+def bubble_words(stages: int, num_micro: int) -> list[str]:
+    """Return a warning where micro-batches are too few to fill a pipeline.
+
+    >>> bubble_words(4, 1), bubble_words(1, 1)
+    (['1 micro-batches cannot fill a pipeline of 4: bubbles take 75% or more'], [])
+    """
+    idle = (stages - 1) / (num_micro + stages - 1)
+    text = f"{num_micro} micro-batches cannot fill a pipeline of {stages}: bubbles take {idle:.0%} or more"
+    return [text] if 1 < stages > num_micro else []
+
+
 def device_order(name: str, device: int, num_devices: int, num_micro: int, chunks: int = 1) -> list[Step]:
     """Return the passes of one device in order.
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from poseidon_sim.collective import Collective, collective_algorithm
 from poseidon_sim.collective.base import UnitPhases
-from poseidon_sim.plan.phases import phases_of
+from poseidon_sim.plan.phases import phases_for
 from poseidon_sim.plan.plan import Phase, Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, require
@@ -70,5 +70,4 @@ class AscWfbp(MergedGradient):
         if plan.rounds:
             return chosen.record(plan, num_bytes, ready, label="merged all-reduce", layer=layer)
         key = _StreamPhases(chosen, self.stream_share)
-        phases = [unit._replace(work=unit.work * num_bytes) for unit in phases_of(plan, key)]
-        return plan.collective(phases, ready, label="merged all-reduce", layer=layer, key=key)
+        return plan.collective(phases_for(plan, key, num_bytes), ready, label="merged all-reduce", layer=layer, key=key)

@@ -18,10 +18,9 @@ from poseidon_sim.cluster import Cluster, Layout
 from poseidon_sim.plan.pipeline import Placement, StagesSideBySide, group_phase, record_passes
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.plan.replicas import BESIDE_STATE, record_group, sum_copies, traffic
+from poseidon_sim.plan.replicas import record_group, sum_copies, traffic, update_seconds
 from poseidon_sim.plan.schedule import pipeline_schedule
 from poseidon_sim.plan.stages import Split, stages
-from poseidon_sim.plan.tensor_parallel import optimizer_time
 from poseidon_sim.strategy.base import Job, Strategy, require
 from poseidon_sim.strategy.megatron import Megatron
 from poseidon_sim.workload.activations import recomputed_share
@@ -126,11 +125,7 @@ class Axonn(Strategy):
 
     def _bucket(self, plan: Plan, ready: Handles, parameters: np.ndarray) -> Handles:
         """Update some parameters of every worker: their state comes from the host and returns to it."""
-        moved, seconds = 2 * plan.workload.optimizer_bytes + BESIDE_STATE, np.zeros(len(ready))
-        for w, c in enumerate(plan.workers):
-            gpu = plan.classes[int(c)].gpu
-            if gpu is not None and not plan.workload.is_measured and parameters[w]:
-                seconds[w] = optimizer_time(gpu, float(parameters[w]), moved)
+        seconds = update_seconds(plan, parameters) * (parameters > 0)
         if not self.offload:
             return plan.on_gpu("update", seconds, ready, label="optimizer")
         there = plan.copy_to_gpu(STATE_BYTES * parameters, ready)

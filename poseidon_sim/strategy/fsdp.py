@@ -17,8 +17,7 @@ from poseidon_sim.collective import AllGather, ReduceScatter, collective_algorit
 from poseidon_sim.plan.layers import plan_layers
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.plan.replicas import BESIDE_STATE
-from poseidon_sim.plan.tensor_parallel import optimizer_time
+from poseidon_sim.plan.replicas import update_seconds
 from poseidon_sim.strategy.all_reduce import fill_buckets
 from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
 from poseidon_sim.units import parse_size
@@ -56,7 +55,8 @@ class Fsdp(Strategy):
         if self.unit not in ("block", "all"):
             sized = self.unit[:1].isdigit() and parse_size(self.unit, "unit") > 0
             require(sized, f"unit={self.unit!r} must be block, all or a size")
-        yield from ["one GPU: nothing to shard"] * (job.cluster.num_gpus == 1)
+        if job.cluster.num_gpus == 1:
+            yield "one GPU: nothing to shard"
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """1/P of what is sharded; of the parameters two whole units more, or all where they stay gathered till backward."""
@@ -124,10 +124,8 @@ class Fsdp(Strategy):
     def update(self, plan: Plan, units: list[Unit], ready: Handles) -> Handles:
         """Record the optimizer's step; where parameters are whole between steps, they are gathered after it."""
         part = 1.0 if self.shard == "none" else 1.0 / plan.num_gpus
-        gpus = [None if plan.workload.is_measured else plan.classes[int(c)].gpu for c in plan.workers]
-        moved = 2 * plan.workload.optimizer_bytes + BESIDE_STATE
-        seconds = [optimizer_time(gpu, part * plan.workload.parameters, moved) if gpu else 0.0 for gpu in gpus]
-        ready = plan.on_gpu("update", np.array(seconds), ready, label="optimizer")
+        seconds = update_seconds(plan, np.full(len(plan.workers), part * plan.workload.parameters))
+        ready = plan.on_gpu("update", seconds, ready, label="optimizer")
         if self.shard in ("gradients", "optimizer"):
             ready = plan.all_of(ready, *[self._gather(plan, unit, ready) for unit in units])
         return ready

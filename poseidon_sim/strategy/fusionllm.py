@@ -21,9 +21,8 @@ from poseidon_sim.plan.memory import operator_memory
 from poseidon_sim.plan.placed import compute_on, move, one_class_per_gpu, operator_layers, operator_times
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.plan.replicas import BESIDE_STATE
-from poseidon_sim.plan.schedule import SCHEDULES, pipeline_schedule
-from poseidon_sim.plan.tensor_parallel import optimizer_time
+from poseidon_sim.plan.replicas import update_seconds
+from poseidon_sim.plan.schedule import SCHEDULES, bubble_words, pipeline_schedule
 from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
 from poseidon_sim.strategy.megatron import Megatron
 from poseidon_sim.workload.layer import Workload
@@ -74,9 +73,7 @@ class FusionLlm(Strategy):
         stages = len(self.chain(job.workload, job.cluster, micro, count).order)
         if stages < job.cluster.num_gpus:
             yield f"fusionllm uses {stages} of {job.cluster.num_gpus} GPUs: the model has no more operators"
-        if 1 < stages > count:
-            idle = (stages - 1) / (count + stages - 1)
-            yield f"{count} micro-batches cannot fill a pipeline of {stages}: bubbles take {idle:.0%} or more"
+        yield from bubble_words(stages, count)
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Of the GPU that holds most: its parameters, and what its micro-batches in flight keep."""
@@ -114,12 +111,9 @@ class FusionLlm(Strategy):
         for one, other, num_bytes in _copies(plan.workload, chain):
             ways = [move(plan, a, b, num_bytes, done, label="gradients of copies") for a, b in ((one, other), (other, one))]
             ready = plan.all_of(ready, *ways)
-        held, seconds = np.zeros(len(plan.workers)), np.zeros(len(plan.workers))
+        held = np.zeros(len(plan.workers))
         held[list(chain.order)] = np.add.reduceat([x.parameters for x in plan.workload.layers], chain.starts[:-1])
-        for w, c in enumerate(plan.workers):
-            gpu = plan.classes[int(c)].gpu
-            if gpu is not None and not plan.workload.is_measured and held[w]:
-                seconds[w] = optimizer_time(gpu, float(held[w]), 2 * plan.workload.optimizer_bytes + BESIDE_STATE)
+        seconds = update_seconds(plan, held) * (held > 0)
         return plan.on_gpu("update", seconds, np.repeat(ready, len(seconds)), label="optimizer")
 
     def network_bytes(self, job: Job) -> float:

@@ -21,7 +21,7 @@ from poseidon_sim.plan.pipeline import Placement, record_passes
 from poseidon_sim.plan.plan import Plan
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.plan.replicas import sum_copies, sum_gradients, traffic, update_parameters
-from poseidon_sim.plan.schedule import SCHEDULES, pipeline_schedule
+from poseidon_sim.plan.schedule import SCHEDULES, bubble_words, pipeline_schedule
 from poseidon_sim.plan.stages import Split, stages
 from poseidon_sim.strategy.base import Job, Strategy, require, require_choices
 from poseidon_sim.workload.activations import recomputed_share
@@ -116,9 +116,7 @@ class Megatron(Strategy):
         _, count = self.passes(job)
         rounds = self.interleave == 1 or count % self.pipeline == 0
         require(rounds, f"interleave={self.interleave} needs micro-batches in multiples of pipeline={self.pipeline}, not {count}")
-        if self.pipeline > 1 and count < self.pipeline:
-            idle = (self.pipeline - 1) / (count + self.pipeline - 1)
-            yield f"{count} micro-batches cannot fill a pipeline of {self.pipeline}: bubbles take {idle:.0%} or more"
+        yield from bubble_words(self.pipeline, count)
 
     def memory_shares(self, job: Job) -> dict[str, float]:
         """Of the first stage, which holds most: the micro-batches in flight and its part of the layers."""

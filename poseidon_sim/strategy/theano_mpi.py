@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from poseidon_sim.collective import AllGather, AllToAll, Collective, SwapTree, collective_algorithm
 from poseidon_sim.collective.base import UnitPhases
-from poseidon_sim.plan.phases import phases_of
+from poseidon_sim.plan.phases import phases_for
 from poseidon_sim.plan.plan import Phase, Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.all_reduce import AllReduce
@@ -110,8 +110,7 @@ class TheanoMpi(Strategy):
         if self.message_bandwidth is None or plan.rounds:
             return chosen.record(plan, num_bytes, ready, label=chosen.name, layer=layer)
         key = _MpiPhases(chosen, self.message_bandwidth)
-        phases = [unit._replace(work=unit.work * num_bytes) for unit in phases_of(plan, key)]
-        return plan.collective(phases, ready, label=chosen.name, layer=layer, key=key)
+        return plan.collective(phases_for(plan, key, num_bytes), ready, label=chosen.name, layer=layer, key=key)
 
     def _kernel(self, plan: Plan, moved_bytes: float, ready: Handles, layer: PlanLayer, label: str) -> Handles:
         """Run one pass over GPU memory."""
