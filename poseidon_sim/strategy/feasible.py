@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from poseidon_sim.errors import InfeasibleError, InputError
@@ -43,9 +44,23 @@ def checked_memory(job: Job, strategy: Strategy) -> tuple[Memory, list[str]]:
         f"has {memory.capacity / 1e9:.1f} GB ({(memory.total - memory.capacity) / 1e9:.1f} GB short); {advice}"
     )
     if memory.total > MEMORY_MARGIN * memory.capacity:
-        parts = [part for part in range(1, most + 1) if samples % part == 0] if job.micro_batch_size is None else []
-        raise InfeasibleError(text + (f"; micro_batch_size: {parts[-1]} fits" if parts else _what_fits(job)))
+        raise InfeasibleError(text + (_smaller_passes(job, strategy, samples, most) or _what_fits(job)))
     return memory, [text + " (by an estimate; it may fit with less kept for backward)"]
+
+
+def _fits(job: Job, strategy: Strategy) -> bool:
+    """Whether a job makes sense under a strategy and has the memory."""
+    try:
+        samples, _ = strategy.passes(job)
+        return memory_per_gpu(job.workload, job.cluster.gpu, samples, strategy.memory_shares(job)).fits
+    except InputError:
+        return False
+
+
+def _smaller_passes(job: Job, strategy: Strategy, samples: int, most: int) -> str:
+    """Name the largest micro-batch of at most `most` samples that fits, '' where there is none or one was given."""
+    parts = (part for part in range(most, 0, -1) if samples % part == 0) if job.micro_batch_size is None else ()
+    return next((f"; micro_batch_size: {part} fits" for part in parts if _fits(replace(job, micro_batch_size=part), strategy)), "")
 
 
 #: what needs less memory than plain data parallelism, the nearest to it first
@@ -60,11 +75,7 @@ def _what_fits(job: Job) -> str:
     """Name the nearest strategy under which the job fits, or say that none of the known ones helps."""
     for settings in _LESS_MEMORY:
         other = strategy_class(settings["name"])(**{key: value for key, value in settings.items() if key != "name"})
-        try:
-            samples, _ = other.passes(job)
-            if memory_per_gpu(job.workload, job.cluster.gpu, samples, other.memory_shares(job)).fits:
-                words = ", ".join(f"{key}: {value}" for key, value in settings.items())
-                return f"; strategy {{{words}}} fits"
-        except InputError:
-            continue
+        if _fits(job, other):
+            words = ", ".join(f"{key}: {value}" for key, value in settings.items())
+            return f"; strategy {{{words}}} fits"
     return "; no strategy of the toolkit makes it fit on these GPUs, give it more of them"

@@ -49,3 +49,11 @@ def test_a_batch_that_does_not_fit_names_the_micro_batch_that_does_and_the_file(
     assert ps.simulate(ps.load_scenario(path, micro_batch_size=128)).memory.fits
     with pytest.raises(ps.InputError, match=r"large.yaml: tensor=3 "):
         ps.simulate(ps.load_scenario(path, strategy={"name": "megatron", "tensor": 3}))
+
+
+@pytest.mark.parametrize("strategy", ["fpdeep", "par-dnn"])
+def test_no_micro_batch_is_named_where_a_strategy_takes_the_whole_batch_at_once(strategy: str) -> None:
+    told = {**MIXED, "model": "resnet50", "batch_size": 20_000, "strategy": strategy, "cluster": {"nodes": 2, "gpu": "v100-sxm2-16gb", "network": "10 Gbit/s"}}
+    with pytest.raises(ps.InfeasibleError) as refused:
+        ps.simulate(ps.load_scenario(told))
+    assert "micro_batch_size" not in str(refused.value)
