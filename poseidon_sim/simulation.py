@@ -29,10 +29,10 @@ from poseidon_sim.metrics import (
 )
 from poseidon_sim.metrics.convergence import Convergence, TimeToAccuracy, time_to_accuracy
 from poseidon_sim.metrics.critical_path import path_tasks
-from poseidon_sim.plan.compute import layer_times
+from poseidon_sim.plan.compute import waits_for_host
 from poseidon_sim.plan.plan import Plan, UnfoldableError
 from poseidon_sim.plan.recording import Recordings, shape_of
-from poseidon_sim.plan.transformer import issue_bound, issue_seconds
+from poseidon_sim.plan.transformer import issue_seconds
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
@@ -346,11 +346,11 @@ def simulate(
     >>> 6 < run.speedup <= 8
     True
     """
-    if not isinstance(model, Scenario) or not model.source:
-        return _simulated(model, cluster, strategy, batch_size, micro_batch_size, engine, detail, check)
     try:
         return _simulated(model, cluster, strategy, batch_size, micro_batch_size, engine, detail, check)
     except (InputError, InfeasibleError) as error:
+        if not isinstance(model, Scenario) or not model.source:
+            raise
         raise type(error)(f"{model.source}: {error}") from None
 
 
@@ -399,12 +399,12 @@ def _job(
 def _host_bound(job: Job, strategy: Strategy) -> list[str]:
     """Say where the host, and not the GPU, sets the compute time of a modelled transformer."""
     samples = strategy.passes(job)[0] / getattr(strategy, "tensor", 1)  # a GPU's share of a pass, when several split every layer
-    gpu, workload = job.cluster.gpu, job.workload
-    if gpu is None or workload.is_measured or not issue_bound(workload, gpu, layer_times(workload, gpu, samples)):
+    if not waits_for_host(job.workload, job.cluster.gpu, samples):
         return []
-    whose = " (fitted on Megatron of 2022)" if workload.issue_time is None else ""
+    whose = " (fitted on Megatron of 2022)" if job.workload.issue_time is None else ""
+    needed = f"{issue_seconds(job.workload) * 1e6:.0f} us{whose}"
     return [
-        f"compute waits for the host, which takes {issue_seconds(workload) * 1e6:.0f} us{whose} to issue a pass of a layer; larger "
+        f"compute waits for the host, which takes {needed} to issue a pass of a layer; larger "
         "batches cost nothing up to there. Set model.issue_time to yours, 0 us with CUDA graphs"
     ]
 

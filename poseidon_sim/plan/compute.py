@@ -16,7 +16,7 @@ import numpy.typing as npt
 from poseidon_sim.cluster.parts import Gpu
 from poseidon_sim.errors import InputError
 from poseidon_sim.plan.rates import ELEMENTWISE, HEAD_SIZE, PASSES, achievable_share, peak_rate
-from poseidon_sim.plan.transformer import by_kernels, transformer_times
+from poseidon_sim.plan.transformer import by_kernels, issue_seconds, transformer_times
 from poseidon_sim.workload.layer import ELEMENT_BYTES, Layer, Workload
 
 Array = npt.NDArray[np.float64]
@@ -77,6 +77,16 @@ def layer_times(workload: Workload, gpu: Gpu | None, batch_size: float) -> Array
         modelled = modelled * (_left_to_model(workload, known, float(measured.sum())) / there.sum())
     times: Array = modelled + measured * (batch_size / known)
     return times
+
+
+@lru_cache(maxsize=256)
+def waits_for_host(workload: Workload, gpu: Gpu | None, batch_size: float) -> bool:
+    """Return whether a modelled transformer's pass takes what the host needs to issue it, and not what the GPU does."""
+    if gpu is None or workload.is_measured or not by_kernels(workload, gpu):
+        return False
+    times = layer_times(workload, gpu, batch_size)
+    issued = issue_seconds(workload) * (times > 0).sum(axis=0)
+    return bool(np.any((issued > 0) & (times.sum(axis=0) <= issued * (1 + 1e-9))))
 
 
 def _modelled(workload: Workload, gpu: Gpu, batch_size: float, costs: _Costs, missing: npt.NDArray[np.bool_]) -> Array:

@@ -57,14 +57,6 @@ def transformer_times(workload: Workload, gpu: Gpu, batch: float, otherwise: Tim
     return bound
 
 
-def issue_bound(workload: Workload, gpu: Gpu | None, times: Times) -> float:
-    """Return the seconds that the host needs to issue both passes where that is what (L, 2) modelled `times` add up to, else 0."""
-    if gpu is None or workload.is_measured or not by_kernels(workload, gpu):
-        return 0.0
-    issued = issue_seconds(workload) * (times > 0).sum(axis=0)
-    return float(issued.sum()) if np.any((issued > 0) & (times.sum(axis=0) <= issued * (1 + 1e-9))) else 0.0
-
-
 def issue_seconds(workload: Workload) -> float:
     """Return the seconds the host takes to issue one pass of one layer."""
     return ISSUE_TIME if workload.issue_time is None else workload.issue_time

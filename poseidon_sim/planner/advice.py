@@ -123,24 +123,21 @@ def _price(run: Run) -> str:
     return "".join(f"  {each}" for each in (*words, run.price_words) if each)
 
 
-def with_settings(scenario: Scenario, strategies: Sequence[object]) -> list[object]:
-    """Return candidates; the name of the scenario's own strategy stands for it with all its settings, which is a candidate always.
+def candidates(scenario: Scenario, strategies: Sequence[object] | None = None) -> list[object]:
+    """Return the strategies to rank: the exact ones and the scenario's own unless others are named, none twice.
+
+    The name of the scenario's own strategy stands for it with all its settings.
 
     >>> own = {"model": "vgg19", "cluster": {"nodes": 2, "network": "10 Gbit/s", "gpu": "k80"}, "strategy": {"name": "adam", "overlap": False}}
-    >>> with_settings(load_scenario(own), ["poseidon", "adam"])
+    >>> candidates(load_scenario(own), ["poseidon", "adam"])
     ['poseidon', {'name': 'adam', 'overlap': False}]
+    >>> candidates(load_scenario(own)) == [*CANDIDATES[:3], own["strategy"], CANDIDATES[4]]
+    True
     """
     own = scenario.raw["strategy"]
     mine = own if isinstance(own, str) else own["name"]
-    chosen = [own if each == mine else each for each in strategies]
+    chosen = [own if each == mine else each for each in strategies or [*CANDIDATES, own]]
     return [each for i, each in enumerate(chosen) if each not in chosen[:i]]
-
-
-def candidates(scenario: Scenario) -> list[object]:
-    """Return the strategies that are ranked unless the user names others: the exact ones, and the scenario's own."""
-    own = scenario.raw["strategy"]
-    mine = own if isinstance(own, str) else own["name"]
-    return with_settings(scenario, [*CANDIDATES, *([] if mine in CANDIDATES else [mine])])
 
 
 def ranking(scenario: Scenario, strategies: Sequence[object] | None = None) -> Choice:
@@ -148,8 +145,7 @@ def ranking(scenario: Scenario, strategies: Sequence[object] | None = None) -> C
 
     `strategies` : names or mappings; the exact ones and the scenario's own when not given.
     """
-    chosen = with_settings(scenario, strategies) if strategies else candidates(scenario)
-    return _choice(scenario, scenario.cluster.nodes, scenario.network_name, {}, chosen)
+    return _choice(scenario, scenario.cluster.nodes, scenario.network_name, {}, candidates(scenario, strategies))
 
 
 def compare(scenario: Scenario, strategies: Sequence[object] | None = None) -> list[Run]:
@@ -185,7 +181,7 @@ def advise(
                 name = str(network)
                 rate = isinstance(network, str) and network[:1].isdigit() and network not in list_links()
                 changes["cluster.network.bandwidth" if rate else "cluster.network"] = network
-            choices.append(_choice(scenario, count, name, changes, with_settings(scenario, strategies) if strategies else candidates(scenario)))
+            choices.append(_choice(scenario, count, name, changes, candidates(scenario, strategies)))
     if objective == "cost" and any(run.cost_per_million_samples is None for c in choices for run in c.runs):
         raise InputError("objective=cost needs a price; give price_per_gpu_hour or price_per_node_hour in the scenario")
     return Advice(objective, tuple(sorted(choices, key=lambda c: _key(c.winner, objective))))

@@ -182,13 +182,14 @@ def _resume(log: Path, key: str, grid: Mapping[str, Sequence[object]], points: l
     if not log.exists():
         return {}
     records: list[Any] = []
-    for line in log.read_bytes().split(b"\n")[:-1]:
+    content = log.read_bytes()
+    for line in content.split(b"\n")[:-1]:
         try:
             records.append(json.loads(line))
         except ValueError:
             continue
     head = records[0] if records and isinstance(records[0], dict) else {}
-    if "sweep" not in head and not log.read_bytes().startswith(b'{"sweep"') and log.stat().st_size:
+    if "sweep" not in head and content and not content.startswith(b'{"sweep"'):
         raise InputError(f"{log} is no log of a sweep; give another folder with -o")
     if records and head.get("sweep") != key:
         other = head.get("grid")

@@ -138,10 +138,9 @@ def _build(raw: dict[str, Any], changes: Mapping[str, object], source: str) -> S
         raise
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"the scenario cannot be read: {error}") from None
-    if isinstance(raw.get("batch_size"), int):  # times stand in a file beside a batch, and keep it when a change names another
-        workload = workload.timed_at(raw["batch_size"])
     batch = _batch_size(spec, workload, cluster)
-    workload = workload.timed_at(batch)
+    beside = raw.get("batch_size")  # times stand in a file beside a batch, and keep it when a change names another
+    workload = workload.timed_at(beside if isinstance(beside, int) else batch)
     return Scenario(
         workload, cluster, strategy, batch, spec.scaling, price, tuple(_warnings(spec, cluster, workload, batch)), changed, source,
         spec.micro_batch_size, convergence,
