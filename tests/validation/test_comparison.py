@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import poseidon_sim as ps
 from validation.campaign.cases import PS, RING, SFB, Case, all_cases
 from validation.campaign.compare import Comparison, compare, read_calibration, ring_hop, winners
-from validation.campaign.run import MEASURED
+from validation.campaign.run import MEASURED, read_table
 
 CASE = Case("deep8", RING, 4, 200)
 
@@ -58,3 +60,14 @@ def test_the_committed_campaign_covers_every_case_and_meets_its_targets() -> Non
     assert errors[int(0.95 * len(errors))] < 0.04
     groups, right, _ = winners(one for one in rows if one.trusted)
     assert right == groups >= 15
+
+
+def test_a_line_that_a_kill_cut_off_and_a_foreign_file_are_named(tmp_path: Path) -> None:
+    whole = (MEASURED / "emulated.csv").read_text(encoding="utf-8").splitlines()[:3]
+    table = tmp_path / "cut.csv"
+    table.write_text("\n".join([*whole, whole[1][:40]]), encoding="utf-8")
+    with pytest.raises(ps.UnreadableFileError, match=r"cut.csv:4: has not as many fields"):
+        read_table(table)
+    table.write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(ps.UnreadableFileError, match="is no table of the campaign"):
+        read_table(table)

@@ -24,7 +24,7 @@ import poseidon_sim as ps
 from ..network.spec import PAYLOAD_SHARE
 from .cases import Case
 from .nets import NETS
-from .run import MEASURED
+from .run import MEASURED, read_table
 
 MOST_CPU = 0.35
 MOST_VARIATION = 0.03
@@ -153,9 +153,8 @@ def read_cases(path: Path) -> dict[Case, list[dict[str, str]]]:
         f.name: {"int": int, "float": float, "bool": lambda x: x == "True"}.get(str(f.type), str)
         for f in fields(Case)
     }
-    with path.open(encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            found[Case(**{name: kind(line[name]) for name, kind in kinds.items()})].append(line)
+    for line in read_table(path):
+        found[Case(**{name: kind(line[name]) for name, kind in kinds.items()})].append(line)
     return found
 
 

@@ -17,6 +17,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import poseidon_sim as ps
+
 from ..network import emulated_network, missing_requirements
 from ..network.spec import PAYLOAD_SHARE
 from ..runner import RunResult, awake_processors, run_job
@@ -52,12 +54,22 @@ def append(path: Path, line: dict[str, object]) -> None:
         writer.writerow(line)
 
 
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The lines of a table of measurements; raise UnreadableFileError where it is none, or a line was cut off by a kill."""
+    with path.open(encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        lines = list(reader)
+    if not {"case", "repetition", "step_time_s"} <= set(reader.fieldnames or ()):
+        raise ps.UnreadableFileError(f"{path}: is no table of the campaign; give another file")
+    for number, line in enumerate(lines, 2):
+        if None in line or None in line.values():
+            raise ps.UnreadableFileError(f"{path}:{number}: has not as many fields as the head; delete the line and run again, the rest is kept")
+    return lines
+
+
 def taken_already(path: Path) -> set[tuple[str, int]]:
     """Case and repetition of every line of a table; none where there is no table."""
-    if not path.exists():
-        return set()
-    with path.open(encoding="utf-8") as file:
-        return {(line["case"], int(line["repetition"])) for line in csv.DictReader(file)}
+    return {(line["case"], int(line["repetition"])) for line in read_table(path)} if path.exists() else set()
 
 
 def measure(case: Case, iterations: int = 6) -> RunResult:
@@ -87,7 +99,11 @@ def main() -> None:
         print(f"paced loopback in place of an emulated network, for a look only: {problem}")
     cases = [c for c in PARTS[chosen.part]() if chosen.match in c.name]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the network is taken down then, too
-    taken = taken_already(chosen.output)
+    try:
+        taken = taken_already(chosen.output)
+    except ps.UnreadableFileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     with awake_processors():
         for repetition in range(chosen.begin, chosen.begin + chosen.repetitions):
             for case in (one for one in cases if (one.name, repetition) not in taken):
