@@ -12,11 +12,9 @@ import importlib
 import re
 import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from published import FLAGS, HERE, Row, corpora, flag_of, summary, targets
+from published import FLAGS, HERE, Row, flag_of, summary, targets
 
 import poseidon_sim as ps
 
@@ -31,29 +29,28 @@ class System:
     title: str
     scripts: tuple[str, ...]
     strategies: tuple[str, ...]
-    prefixes: tuple[str, ...]
 
 
 SYSTEMS = (
-    System("Poseidon (Zhang et al., ATC'17), with Caffe, Adam and 1-bit", ("poseidon",), ("poseidon", "sufficient-factor-broadcast", "parameter-server", "adam", "one-bit"), ("P",)),
-    System("AxoNN (Singh and Bhatele, IPDPS'22)", ("axonn",), ("axonn",), ("S3-",)),
-    System("FPDeep (Geng et al.)", ("fpdeep",), ("fpdeep",), ("S4-",)),
-    System("Limits of parallelising CNNs (Pourghassemi et al., SPAA'20)", ("multi_stream",), ("multi-stream",), ()),
-    System("DDP, FSDP and parameter servers (Ovi, 2025)", ("ovi",), ("ddp", "fsdp", "parameter-server"), ("S6-",)),
-    System("PowerAI DDL (Cho et al., 2017)", ("ddl",), ("ddl",), ("S7-",)),
-    System("GradientFlow (Sun et al., 2019)", ("gradientflow",), ("gradientflow",), ("S8-",)),
-    System("Poseidon for PDEs (Herde et al., 2024), a workload", ("poseidon_pde",), ("ddp",), ("S9-",)),
-    System("Poplar (Zhang et al., AAAI'25)", ("poplar",), ("poplar",), ("S10-",)),
-    System("Shi, Chu et al.: frameworks, MG-WFBP, gTop-k, contention, ASC-WFBP", ("shi",), ("mg-wfbp", "asc-wfbp", "top-k", "all-reduce"), ("S11",)),
-    System("Decentralized Diffusion Models (McAllister et al., 2025)", ("decentralized_diffusion",), ("decentralized-diffusion",), ("B-DDM",)),
-    System("ChainerMN (Akiba et al., 2017)", ("chainermn",), ("chainermn",), ("B-CMN",)),
-    System("Theano-MPI (Ma et al., 2016)", ("theano_mpi",), ("theano-mpi",), ("B-TMPI",)),
-    System("EASGD on GPUs and KNL (You et al., SC'17)", ("easgd",), ("easgd", "sync-easgd"), ("B-YOU",)),
-    System("FusionLLM (Tang et al., 2024)", ("fusionllm",), ("fusionllm",), ("B-FLLM",)),
-    System("FireCaffe (Iandola et al., CVPR'16)", ("fire_caffe",), ("fire-caffe",), ("B-FC",)),
-    System("Recurrent networks at Princeton (Svyatkovskiy et al., 2017)", ("frnn",), ("frnn",), ("B-FRNN",)),
-    System("ParDNN (Qararyah et al., 2021)", ("par_dnn",), ("par-dnn",), ("B-PDNN",)),
-    System("TPA-SCD (Parnell et al., 2017)", ("tpa_scd",), ("tpa-scd",), ("B-TPA",)),
+    System("Poseidon (Zhang et al., ATC'17), with Caffe, Adam and 1-bit", ("poseidon",), ("poseidon", "sufficient-factor-broadcast", "parameter-server", "adam", "one-bit")),
+    System("AxoNN (Singh and Bhatele, IPDPS'22)", ("axonn",), ("axonn",)),
+    System("FPDeep (Geng et al.)", ("fpdeep",), ("fpdeep",)),
+    System("Limits of parallelising CNNs (Pourghassemi et al., SPAA'20)", (), ("multi-stream",)),
+    System("DDP, FSDP and parameter servers (Ovi, 2025)", ("ovi",), ("ddp", "fsdp", "parameter-server")),
+    System("PowerAI DDL (Cho et al., 2017)", ("ddl",), ("ddl",)),
+    System("GradientFlow (Sun et al., 2019)", ("gradientflow",), ("gradientflow",)),
+    System("Poseidon for PDEs (Herde et al., 2024), a workload", ("poseidon_pde",), ("ddp",)),
+    System("Poplar (Zhang et al., AAAI'25)", ("poplar",), ("poplar",)),
+    System("Shi, Chu et al.: frameworks, MG-WFBP, gTop-k, contention, ASC-WFBP", ("shi",), ("mg-wfbp", "asc-wfbp", "top-k", "all-reduce")),
+    System("Decentralized Diffusion Models (McAllister et al., 2025)", ("decentralized_diffusion",), ("decentralized-diffusion",)),
+    System("ChainerMN (Akiba et al., 2017)", ("chainermn",), ("chainermn",)),
+    System("Theano-MPI (Ma et al., 2016)", ("theano_mpi",), ("theano-mpi",)),
+    System("EASGD on GPUs and KNL (You et al., SC'17)", ("easgd",), ("easgd", "sync-easgd")),
+    System("FusionLLM (Tang et al., 2024)", ("fusionllm",), ("fusionllm",)),
+    System("FireCaffe (Iandola et al., CVPR'16)", ("fire_caffe",), ("fire-caffe",)),
+    System("Recurrent networks at Princeton (Svyatkovskiy et al., 2017)", ("frnn",), ("frnn",)),
+    System("ParDNN (Qararyah et al., 2021)", ("par_dnn",), ("par-dnn",)),
+    System("TPA-SCD (Parnell et al., 2017)", ("tpa_scd",), ("tpa-scd",)),
 )  # fmt: skip
 
 
@@ -61,9 +58,6 @@ def rows_of(system: System) -> list[Row]:
     """Return all rows that the scripts of a system hold, in one shape."""
     found = []
     for script in system.scripts:
-        if not (HERE / f"{script}.py").exists():
-            found += from_corpora(system.prefixes)
-            continue
         for row in importlib.import_module(script).rows():
             if isinstance(row, Row):
                 found.append(row)
@@ -71,30 +65,6 @@ def rows_of(system: System) -> list[Row]:
             use = "counted" if row.use == "exact" else row.use
             found.append(Row(row.id, row.what, row.published, row.predicted, use, flag_of(row.confidence), row.reason))
     return found
-
-
-def from_corpora(prefixes: tuple[str, ...]) -> list[Row]:
-    """Return the rows of a system that has no script: as validation/corpora predicts them, in seconds, with generic strategies."""
-    known: dict[str, float | str] = {}
-    return [_row(corpora("cases").predicted(entry, known)) for entry in entries() if entry.record.id.startswith(prefixes)] if prefixes else []
-
-
-@cache
-def entries() -> list[Any]:
-    """Return what becomes of every published row."""
-    records, families = (corpora(name) for name in ("records", "families"))
-    return [entry for entry in families.entries(records.read_all()) if entry.record.corpus == "system_targets"]
-
-
-def _row(entry: Any) -> Row:
-    record, case = entry.record, entry.case
-    what = f"{record.system}, {record.model}, {record.nodes} x {record.gpus} GPU: {record.metric}"
-    if case is not None and isinstance(entry.predicted, float):
-        use = "fitted" if case.use == "fitted" else "predicted"
-        return Row(record.id, f"{what} (s)", case.measured, entry.predicted, use, record.flag, f"as {case.label}")
-    value = float("nan") if record.value is None else record.value
-    use = "given" if entry.state == "given" else "not modelled"
-    return Row(record.id, what, value, None, use, record.flag, entry.reason or "an input of the others")
 
 
 def simplified(strategy: str) -> str:
@@ -125,8 +95,7 @@ def page(tables: dict[str, list[Row]]) -> str:
     for system in SYSTEMS:
         lines += ["", f"## {system.title}", ""]
         for name in system.strategies:
-            known = name in ps.list_strategies()
-            lines.append(f"* `{name}`: {ps.strategy_class(name).summary}. Simplified: {simplified(name)}" if known else f"* `{name}`: not built yet")
+            lines.append(f"* `{name}`: {ps.strategy_class(name).summary}. Simplified: {simplified(name)}")
         lines += ["", *summary(tables[system.title]), ""]
         if tables[system.title]:
             lines += ["| id | what | published | ours | error | use | flag | remark |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]

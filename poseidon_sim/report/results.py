@@ -23,15 +23,16 @@ MEASURED = frozenset({
 def read_results(source: str | Path) -> tuple[pd.DataFrame, int]:
     """Return (rows that were simulated, number of rows that failed) of a sweep's folder or its CSV."""
     import csv
+    import io
 
     import pandas as pd
 
     path = Path(source)
     path = path / "results.csv" if path.is_dir() else path
     try:
-        table = pd.read_csv(path)
-        with open(path, newline="", encoding="utf-8") as lines:
-            widths = [len(row) for row in csv.reader(lines) if row]
+        text = path.read_bytes().decode("utf-8-sig")
+        table = pd.read_csv(io.StringIO(text))
+        widths = [len(row) for row in csv.reader(io.StringIO(text, newline="")) if row]
     except OSError as error:
         if path.with_name("rows.jsonl").exists():
             raise UnreadableFileError(
