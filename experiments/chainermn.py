@@ -58,7 +58,7 @@ def titan(system: str, nodes: int, gpus: int, alone: float) -> float:
     """Return images/s on nodes of Titan X, from images/s of one."""
     wire = ps.link("infiniband-fdr")
     cluster = ps.Cluster(
-        nodes=nodes, gpus_per_node=gpus, gpu=ps.gpu("titan-x-maxwell"), node="pcie-tree",
+        nodes=nodes, gpus_per_node=gpus, gpu=ps.gpu("titan-x-maxwell"), node="pcie-tree", gpu_spread=0.0,  # SPREAD in its place
         network=ps.Network(wire.bandwidth, efficiency=wire.efficiency, latency=wire.latency),
         groups=(ps.NodeGroup(nodes, slowdown=slowest(nodes * gpus) if system == "ChainerMN" else 1.0),),
         host=ps.Host(reduce_bandwidth=MXNET_SUM if system == "MXNet" else None),

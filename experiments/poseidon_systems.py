@@ -30,8 +30,8 @@ class Fitted:
     sharing_floor : share of the rate that is left however many messages there are.
     """
 
-    sum_rate: float = 1.28e9
-    pool_rate: float = 3.35e9
+    sum_rate: float = 1.3e9
+    pool_rate: float = 3.4e9
     thread_rate: float = 2.5e9
     sharing_slope: float = 0.07
     sharing_floor: float = 0.26

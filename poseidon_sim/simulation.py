@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import warnings
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from poseidon_sim.cautions import host_bound, slow_precision
 from poseidon_sim.cluster import Cluster
 from poseidon_sim.engine import choose_engine, make_program
 from poseidon_sim.engine import run as run_engine
@@ -29,10 +31,8 @@ from poseidon_sim.metrics import (
 )
 from poseidon_sim.metrics.convergence import Convergence, TimeToAccuracy, time_to_accuracy
 from poseidon_sim.metrics.critical_path import path_tasks
-from poseidon_sim.plan.compute import waits_for_host
 from poseidon_sim.plan.plan import Plan, UnfoldableError
 from poseidon_sim.plan.recording import Recordings, shape_of
-from poseidon_sim.plan.transformer import issue_seconds
 from poseidon_sim.provenance import provenance
 from poseidon_sim.scenario import Scenario
 from poseidon_sim.strategy.base import Job, Strategy
@@ -143,6 +143,16 @@ class Run:
         return f"{nodes} nodes differ: {classes} classes, {tasks:,} tasks an iteration ({equal:,} if they were alike)"
 
     @property
+    def slowest_words(self) -> str:
+        """By how much compute is longer for the spread of GPUs, in words; '' without one."""
+        cluster = self.job.cluster
+        longer = cluster.slowest(cluster.gpu) - 1.0
+        if not longer:
+            return ""
+        spread = cluster.spread_of(cluster.gpu)
+        return f"of {cluster.num_gpus}, {longer:.1%} slower than the mean, sets the pace (cluster.gpu_spread {spread:.1%})"
+
+    @property
     def price_words(self) -> str:
         """The price of a million samples in words, '' without a price."""
         price = self.cost_per_million_samples
@@ -181,6 +191,7 @@ class Run:
             **self.summary(),
             "strategy_settings": _plain(self.strategy.describe()),
             "single_gpu_time_s": self.single_gpu_time,
+            "slowest_gpu_slowdown": self.job.cluster.slowest(self.job.cluster.gpu),
             "critical_path_s": self.blame,
             "trust": self.trust.to_dict(),
             "links": [asdict(use) for use in link_uses(self.trace, self.step_time)[:12]],
@@ -210,6 +221,7 @@ class Run:
             f"  traffic      {bytes_sent(self.trace)[0] / 1e6:.1f} MB sent per node and step",
             f"  limited by   {self.bottleneck}",
         ]
+        lines += [f"  slowest GPU  {self.slowest_words}"] if self.slowest_words else []
         lines += [f"  folding      {self.folding}"] if self.folding else []
         lines += [f"  to accuracy  {self.to_accuracy}"] if self.to_accuracy else []
         lines.append(f"  trust        {self.trust}")
@@ -367,11 +379,11 @@ def _simulated(
         job, chosen = _job(model, cluster, strategy, batch_size, micro_batch_size)
         price, warnings, currency, convergence = None, [], "", None
         inputs = {"model": job.workload.name, "batch_size": job.batch_size, "cluster": repr(cluster), "strategy": chosen.describe()}
-    job = replace(job, workload=job.workload.timed_at(job.batch_size))
+    job = replace(job, workload=job.workload.timed_at(job.batch_size), cluster=_paced(job, chosen))
     warnings += chosen.validate(job)
     check_shares(job, chosen)
     memory, caution = checked_memory(job, chosen)
-    warnings += [*caution, *_slow_precision(job), *_host_bound(job, chosen)]
+    warnings += [*caution, *slow_precision(job), *host_bound(job, chosen)]
     ran = _run_job(job, chosen, detail, engine, check)
     plan, trace = ran.plan, ran.trace
     workers = [plan.classes[c] for c in plan.workers]
@@ -396,30 +408,12 @@ def _job(
     return Job(workload, cluster, batch, micro), chosen
 
 
-def _host_bound(job: Job, strategy: Strategy) -> list[str]:
-    """Say where the host, and not the GPU, sets the compute time of a modelled transformer."""
-    samples = strategy.passes(job)[0] / getattr(strategy, "tensor", 1)  # a GPU's share of a pass, when several split every layer
-    if not waits_for_host(job.workload, job.cluster.gpu, samples):
-        return []
-    whose = " (fitted on Megatron of 2022)" if job.workload.issue_time is None else ""
-    needed = f"{issue_seconds(job.workload) * 1e6:.0f} us{whose}"
-    return [
-        f"compute waits for the host, which takes {needed} to issue a pass of a layer; larger "
-        "batches cost nothing up to there. Set model.issue_time to yours, 0 us with CUDA graphs"
-    ]
-
-
-def _slow_precision(job: Job) -> list[str]:
-    """Name the default precision where it, and no measurement, decides the compute time on a card with much faster modes."""
-    workload, gpu = job.workload, job.cluster.gpu
-    if gpu is None or workload.is_measured or workload.precision != "fp32":
-        return []
-    half = max(gpu.flops.get("fp16", 0.0), gpu.flops.get("bf16", 0.0))
-    if half < 4 * gpu.flops.get("fp32", half):
-        return []
-    return [
-        f"compute is modelled in fp32; {gpu.name} is much faster in 16 bits: set model.precision=fp16 (or bf16) if you train so"
-    ]
+def _paced(job: Job, strategy: Strategy) -> Cluster:
+    """Return the cluster, without the catalog's spread where all layers' times are measured or nobody waits for the slowest."""
+    cluster = job.cluster
+    if cluster.gpu_spread is None and (job.workload.has_all_times or math.isinf(strategy.iteration_staleness)):
+        return replace(cluster, gpu_spread=0.0)
+    return cluster
 
 
 def _single_gpu_time(job: Job, plan: Plan) -> float:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from poseidon_sim.cluster.parts import Gpu, Link
+from poseidon_sim.cluster.spread import CATALOG_SPREAD
 from poseidon_sim.errors import unknown_name
 
 _FILE = Path(__file__).with_name("hardware.csv")
@@ -52,10 +53,10 @@ _FP8 = 0.88
 _PRODUCTS = {
     "volta": (0.60, 0.30),
     "turing": (0.60, 0.30),
-    "ampere": (0.80, 0.33),
-    "ada": (0.80, 0.33),
-    "hopper": (0.64, 0.35),
-    "blackwell": (0.62, 0.35),
+    "ampere": (0.80, 0.35),
+    "ada": (0.80, 0.35),
+    "hopper": (0.65, 0.36),
+    "blackwell": (0.63, 0.36),
     "cdna": (0.47, 0.25),
 }
 #: multiprocessors by the longest name that begins a GPU's; vendor data sheets
@@ -178,6 +179,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         fill_flops=FILL_FLOPS,
         fused_attention=row["architecture"] in FUSED_ATTENTION,
         multiprocessors=_multiprocessors(row["id"]),
+        spread=CATALOG_SPREAD,
     )
 
 

@@ -23,6 +23,7 @@ class Gpu:
     fill_flops : FLOP a matrix kernel loses while the GPU fills and drains, at most as many as it does; 0 for none.
     fused_attention : whether 16-bit attention never writes its scores to memory (FlashAttention, Ampere and later).
     multiprocessors : processors that each work on one tile of a matrix product at a time; 0 for products without tiles.
+    spread : standard deviation of the speed of equal GPUs, as a share of their mean (see `cluster.spread`).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Gpu:
     fill_flops: float = 0.0
     fused_attention: bool = False
     multiprocessors: int = 0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from poseidon_sim.cluster.parts import Gpu, Host, Network, NodeGroup
+from poseidon_sim.cluster.spread import expected_slowest
 from poseidon_sim.errors import InputError, unknown_name
 
 NODE_TEMPLATES: dict[str, str] = {
@@ -36,6 +37,8 @@ class Cluster:
     host : what the node's CPU side does.
     groups : runs of nodes that differ from the default, in node order; the rest are default nodes.
     jitter : each node's compute is slowed by a factor drawn evenly from 1 +- jitter (seeded).
+    gpu_spread : standard deviation of the speed of equal GPUs, as a share of their mean: compute keeps the pace of the slowest that
+        can be expected among so many. None takes the catalog's for the GPU, and 0 when `jitter` says how nodes differ.
 
     Examples
     --------
@@ -55,6 +58,7 @@ class Cluster:
     host: Host = field(default_factory=Host)
     groups: tuple[NodeGroup, ...] = ()
     jitter: float = 0.0
+    gpu_spread: float | None = None
     seed: int = 0
     price_per_node_hour: float | None = None
     name: str = ""
@@ -71,6 +75,8 @@ class Cluster:
             raise InputError(f"groups name {named} nodes but the cluster has nodes={self.nodes}; lower the groups")
         if not 0 <= self.jitter < 1:
             raise InputError(f"jitter={self.jitter} must be at least 0 and below 1 (a share of the compute time)")
+        if not 0 <= (self.gpu_spread or 0.0) < 1:
+            raise InputError(f"gpu_spread={self.gpu_spread} must be at least 0 and below 1 (a share of the compute time)")
 
     @property
     def num_gpus(self) -> int:
@@ -81,13 +87,30 @@ class Cluster:
         """Return the same cluster with another number of nodes."""
         return replace(self, nodes=nodes)
 
+    def spread_of(self, gpu: Gpu | None) -> float:
+        """Standard deviation of the speed of GPUs of a kind, as a share of their mean: as given, else the catalog's."""
+        if self.gpu_spread is not None:
+            return self.gpu_spread
+        return gpu.spread if gpu is not None and not self.jitter else 0.0
+
+    def slowest(self, gpu: Gpu | None) -> float:
+        """Return the compute time of the slowest of all GPUs that can be expected, over that of the mean one of its kind.
+
+        >>> from poseidon_sim.cluster import Cluster, gpu
+        >>> round(Cluster(nodes=1, gpus_per_node=8).slowest(gpu("v100-sxm2-16gb")), 4)
+        1.0214
+        """
+        spread = self.spread_of(gpu)
+        return 1.0 + spread * expected_slowest(self.num_gpus) if spread else 1.0
+
     def runs(self) -> tuple[NodeGroup, ...]:
-        """Return the node groups that cover all nodes in order, jitter drawn, defaults filled in."""
+        """Return the node groups that cover all nodes in order: defaults filled in, slowed by spread, jitter drawn."""
         named = sum(group.nodes for group in self.groups)
         groups = [*self.groups]
         if named < self.nodes:
             groups.append(NodeGroup(nodes=self.nodes - named))
         groups = [replace(g, gpu=g.gpu or self.gpu) for g in groups if g.nodes > 0]
+        groups = [replace(g, slowdown=g.slowdown * self.slowest(g.gpu)) for g in groups]
         if not self.jitter:
             return tuple(groups)
         draws = np.random.default_rng(np.random.SeedSequence(self.seed)).uniform(-1.0, 1.0, self.nodes)

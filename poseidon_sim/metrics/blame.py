@@ -16,7 +16,7 @@ _COMPUTE = {
     "forward": "compute",
     "backward": "compute",
     "rebuild": "rebuilding from factors",
-    "update": "quantise and update",
+    "update": "quantise, pack and update",
 }
 _LATENCY = {"send": "message latency", "collective": "collective latency"}
 _NETWORK = ("node port", "leaf", "rate of a connection")

@@ -67,7 +67,7 @@ def batch_seconds(workload: Workload, gpu: Gpu | None, samples: int, usual: int)
 
 
 def _times_of(workload: Workload, gpu: Gpu | None, samples: int, usual: int) -> npt.NDArray[np.float64]:
-    measured = workload.single_gpu_batch_size is None and all(layer.forward_time is not None for layer in workload.layers)
+    measured = workload.single_gpu_batch_size is None and workload.has_all_times
     return _class_times(workload, gpu, samples or usual) * (samples / usual if measured or not samples else 1.0)
 
 

@@ -123,7 +123,7 @@ def _even(count: int, parts: int) -> list[int]:
 def work_of(workload: Workload, unit: list[int]) -> float:
     """Return how much layers work: measured seconds where all layers have them, else FLOP."""
     layers = [workload.layers[i] for i in unit]
-    if all(layer.forward_time is not None for layer in workload.layers):
+    if workload.has_all_times:
         return sum((layer.forward_time or 0.0) + (layer.backward_time or 0.0) for layer in layers)
     return sum(layer.forward_flops + layer.backward_flops for layer in layers)
 

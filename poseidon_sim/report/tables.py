@@ -172,6 +172,7 @@ def _time_lines(run: Run) -> list[str]:
         "  a GPU's step, mean over workers",
         *text_table(("", "", "", ""), rows, left=(0, 3))[1:],
         f"    overlap: {hidden}",
+        *([f"    slowest GPU: {run.slowest_words}"] if run.slowest_words else []),
     ]
 
 

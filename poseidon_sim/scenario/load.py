@@ -190,7 +190,7 @@ def _warnings(spec: ScenarioSpec, cluster: Cluster, workload: Workload, batch: f
             f"layer times of {workload.name} are taken as those of {known:g} samples and grow evenly with the batch; "
             "give model.single_gpu_batch_size if they were measured with others"
         )
-    if all(layer.forward_time is not None for layer in workload.layers) and any(group.gpu for group in cluster.groups):
+    if workload.has_all_times and any(group.gpu for group in cluster.groups):
         found.append("cluster.groups: gpu has no effect where the layers' times are given; use slowdown")
     if spec.scaling == "strong" and cluster.num_gpus > 1 and workload.single_gpu_throughput and not workload.single_gpu_batch_size:
         found.append("model.single_gpu_throughput is taken to hold at every batch per GPU; give single_gpu_batch_size with it")

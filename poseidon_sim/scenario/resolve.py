@@ -60,6 +60,7 @@ def cluster(spec: ClusterSpec) -> Cluster:
         socket_bandwidth=_maybe(parse_rate, spec.socket_bandwidth, "cluster.socket_bandwidth"),
         host=_host(spec.host), groups=groups,
         jitter=_maybe(parse_share, spec.jitter, "cluster.jitter", allow_zero=True) or 0.0, seed=spec.seed, name=spec.name,
+        gpu_spread=_maybe(parse_share, spec.gpu_spread, "cluster.gpu_spread", allow_zero=True),
     )  # fmt: skip
 
 

@@ -109,6 +109,9 @@ class ClusterSpec(Strict):
     socket_bandwidth: Rate = None
     groups: list[GroupSpec] | None = None
     jitter: Share = None
+    gpu_spread: Share = Field(
+        default=None, description="standard deviation of the speed of equal GPUs; the catalog's for its GPUs if not given"
+    )
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32)] = 0
     name: str = ""
 

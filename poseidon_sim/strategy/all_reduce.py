@@ -1,13 +1,15 @@
 """All-reduce: gradients are summed by a collective among the workers, in one message or several.
 
 Paper: ring, Patarasuk and Yuan 2009; fusion buckets as in Horovod and PyTorch DDP; per-tensor is WFBP.
-Simplified: collectives of one job run one at a time in the order their gradients become ready (one communicator).
+Simplified: collectives of one job run one at a time in the order their gradients become ready (one communicator); the kernels of
+a collective take no part of the GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from poseidon_sim.collective import collective_algorithm, list_collectives
@@ -16,6 +18,9 @@ from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
 from poseidon_sim.units import parse_size
+
+#: records the all-reduce of so many bytes that are ready; the layer is the last of them
+Reduce = Callable[[Plan, float, Handles, PlanLayer], Handles]
 
 
 def fill_buckets(sizes: Sequence[float], bucket_size: float, first_bucket_size: float | None = None) -> list[int]:
@@ -32,6 +37,25 @@ def fill_buckets(sizes: Sequence[float], bucket_size: float, first_bucket_size: 
             buckets.append(count)
             count, filled, limit = 0, 0.0, bucket_size
     return [*buckets, count] if count else buckets
+
+
+def through_bucket(reduce: Reduce, plan: Plan, sizes: Sequence[float], ready: Handles, layer: PlanLayer) -> Handles:
+    """Record `reduce` of tensors of so many bytes; several are copied into a bucket before it and out of it afterwards.
+
+    A copy reads and writes them once in GPU memory, on the compute stream, before the backward pass goes on. It costs nothing
+    where the GPU's memory bandwidth is not known. One GPU has nothing to sum and copies nothing.
+    """
+    num_bytes = sum(sizes)
+    gpus = [plan.classes[int(c)].gpu for c in plan.workers]
+    if len(sizes) == 1 or plan.num_gpus == 1 or not all(gpu is not None and gpu.memory_bandwidth for gpu in gpus):
+        return reduce(plan, num_bytes, ready, layer)
+
+    def copied(way: str, after: Handles) -> Handles:
+        seconds = plan.gemm_seconds(0.0, 2.0 * num_bytes)
+        with plan.at_priority(-1.0):
+            return plan.on_gpu("update", seconds, after=after, layer=layer, label=f"copy {way} bucket")
+
+    return copied("out of", reduce(plan, num_bytes, copied("into", ready), layer))
 
 
 @dataclass(frozen=True)
@@ -84,8 +108,8 @@ class AllReduce(Strategy):
         done, first = [], 0
         for count in counts:
             last, gradient = gradients[first + count - 1]
-            num_bytes = sum(layer.gradient_bytes for layer, _ in gradients[first : first + count])
-            done.append(self.reduce(plan, num_bytes, gradient, last, label))
+            sizes = [size for layer, _ in gradients[first : first + count] for size in layer.tensor_bytes]
+            done.append(through_bucket(partial(self.reduce, label=label), plan, sizes, gradient, last))
             first += count
         return done
 

@@ -1,8 +1,7 @@
 """PyTorch DDP: gradients fill buckets in the order in which backward makes them; a full bucket is all-reduced at once.
 
 Source: Li et al., PyTorch Distributed, VLDB'20; 25 MiB is `bucket_cap_mb`, the first bucket has 1 MiB.
-Simplified: buckets hold whole layers (DDP's hold tensors); copies into and out of a bucket, and the share of the GPU that the
-all-reduce's kernels take, cost nothing.
+Simplified: buckets hold whole layers (DDP's hold tensors); the all-reduce's kernels take no part of the GPU.
 """
 
 from __future__ import annotations

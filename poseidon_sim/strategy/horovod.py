@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.all_reduce import AllReduce
+from poseidon_sim.strategy.all_reduce import AllReduce, through_bucket
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
 
 
@@ -54,10 +55,11 @@ class Horovod(Strategy):
         gradients, ready = backward_pass(plan, start, overlap=True)
         if plan.num_gpus == 1:
             return ready
+        reduce = partial(self._all_reduce.reduce, label="all-reduce buffer")
         done = [
-            self._all_reduce.reduce(plan, num_bytes, heard, layer, "all-reduce buffer")
+            through_bucket(reduce, plan, sizes, heard, layer)
             for heard, tensors in self._ticks(plan, gradients)
-            for layer, num_bytes in self._fused(tensors)
+            for layer, sizes in self._fused(tensors)
         ]
         return plan.all_of(ready, *done)
 
@@ -77,15 +79,15 @@ class Horovod(Strategy):
             wait = tick * self.cycle_time - now
             yield (plan.pause(wait, ready, "wait for the tick") if wait > 0 else ready), tensors
 
-    def _fused(self, tensors: list[tuple[PlanLayer, float]]) -> Iterator[tuple[PlanLayer, float]]:
-        """Yield the messages (last layer, bytes) of one tick: tensors in order, as many as the threshold holds, at least one."""
-        filled, last = 0.0, tensors[0][0]
-        for layer, size in tensors:
-            if filled > 0 and filled + size > self.fusion_size:
-                yield last, filled
-                filled = 0.0
-            filled, last = filled + size, layer
-        yield last, filled
+    def _fused(self, tensors: list[tuple[PlanLayer, float]]) -> Iterator[tuple[PlanLayer, list[float]]]:
+        """Yield the messages (last layer, bytes of its tensors) of one tick: in order, what the threshold holds, at least one."""
+        first, filled = 0, 0.0
+        for end, (_, size) in enumerate(tensors):
+            if end > first and filled + size > self.fusion_size:
+                yield tensors[end - 1][0], [each for _, each in tensors[first:end]]
+                first, filled = end, 0.0
+            filled += size
+        yield tensors[-1][0], [each for _, each in tensors[first:]]
 
     def network_bytes(self, job: Job) -> float:
         """What the algorithm's schedule sends between nodes for the whole model."""

@@ -17,7 +17,7 @@ from poseidon_sim.cluster import Cluster
 from poseidon_sim.collective import collective_algorithm
 from poseidon_sim.plan.plan import Plan, PlanLayer
 from poseidon_sim.plan.record import Handles
-from poseidon_sim.strategy.all_reduce import AllReduce
+from poseidon_sim.strategy.all_reduce import AllReduce, through_bucket
 from poseidon_sim.strategy.base import Job, Strategy, backward_pass, require
 
 
@@ -132,8 +132,8 @@ class MergedGradient(Strategy):
         synced, first = [], 0
         for count in self.merged(plan) if plan.num_gpus > 1 else ():
             last, gradient = gradients[first + count - 1]
-            size = sum(layer.gradient_bytes for layer, _ in gradients[first : first + count])
-            synced.append(self.reduce(plan, size, gradient, last))
+            sizes = [size for layer, _ in gradients[first : first + count] for size in layer.tensor_bytes]
+            synced.append(through_bucket(self.reduce, plan, sizes, gradient, last))
             first += count
         return plan.all_of(ready, *synced)
 

@@ -28,7 +28,7 @@ _LANES = {
     "backward": ("GPU", "compute"),
     "load": ("GPU", "input"),
     "rebuild": ("GPU", "rebuild"),
-    "update": ("GPU", "quantise and update"),
+    "update": ("GPU", "quantise, pack and update"),
     "copy_out": ("host", "copy to host"),
     "copy_in": ("host", "copy to GPU"),
     "host": ("host", "summing"),
@@ -37,7 +37,7 @@ _LANES = {
 }
 _PROCESSES = ("GPU", "host", "NIC")
 _LANE_ORDER = (
-    *("compute", "rebuild", "quantise and update", "input", "copy to host", "copy to GPU", "summing"),
+    *("compute", "rebuild", "quantise, pack and update", "input", "copy to host", "copy to GPU", "summing"),
     *("sending", "receiving", "collective"),
 )
 #: sub-lanes of one lane get consecutive places; more than this many share the last place in the sort order

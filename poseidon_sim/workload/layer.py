@@ -168,7 +168,12 @@ class Workload:
     @property
     def is_measured(self) -> bool:
         """Whether measurements, and no model of the GPU, say how long an iteration computes."""
-        return self.single_gpu_throughput is not None or all(layer.forward_time is not None for layer in self.layers)
+        return self.single_gpu_throughput is not None or self.has_all_times
+
+    @property
+    def has_all_times(self) -> bool:
+        """Whether every layer's own times are measured."""
+        return all(layer.forward_time is not None for layer in self.layers)
 
     @property
     def forward_flops(self) -> float:

@@ -29,8 +29,9 @@ LAW: dict[str, set[str]] = {
     "analytic": {"workload", "cluster", *BASE},
     "scenario": {"workload", "cluster", "strategy", "collective", "metrics.convergence", "provenance", *BASE},
     "provenance": set(),
+    "cautions": {"strategy", "plan"},
     "simulation": {
-        "scenario", "metrics", "trace", "strategy", "collective", "plan", "engine", "workload", "cluster", "provenance", *BASE,
+        "cautions", "scenario", "metrics", "trace", "strategy", "collective", "plan", "engine", "workload", "cluster", "provenance", *BASE,
     },
     "laws": {"simulation", "strategy", "plan", "analytic", "workload", "cluster", *BASE},
     "planner": {"simulation", "metrics", "scenario", "workload", "cluster", "strategy", "provenance", *BASE},

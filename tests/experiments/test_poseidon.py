@@ -74,8 +74,8 @@ def test_recalled_and_secondary_rows_never_gate(table: Table) -> None:
 
 def test_misses_of_rows_that_do_not_gate_have_not_drifted(table: Table) -> None:
     assert table["P47"].error == pytest.approx(0.094, abs=0.02)  # GoogLeNet: a cost per tensor that is not modelled
-    assert table["P48"].error == pytest.approx(0.041, abs=0.02)
-    for name, miss in (("P61", 0.365), ("P62", 0.44), ("P63", 0.584)):  # 1-bit: ours quantises on the GPU
+    assert table["P48"].error == pytest.approx(0.046, abs=0.02)
+    for name, miss in (("P61", 0.337), ("P62", 0.402), ("P63", 0.536)):  # 1-bit: ours quantises on the GPU
         assert table[name].error == pytest.approx(miss, abs=0.03)
 
 

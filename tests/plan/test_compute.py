@@ -232,10 +232,10 @@ def test_stages_of_a_pipeline_take_the_throughput_at_the_batch_it_was_measured_a
 
 
 def test_a_small_batch_of_a_transformer_waits_for_the_host_and_says_so() -> None:
-    cluster = ps.Cluster(nodes=1, gpus_per_node=2, gpu=ps.gpu("h100-sxm"), node="nvswitch")
+    cluster = ps.Cluster(nodes=1, gpus_per_node=2, gpu=ps.gpu("h100-sxm"), node="nvswitch", gpu_spread=0.0)
     model = ps.load_model("bert-large", precision="bf16", sequence_length=128)
     layers = sum(x.kind != "select" for x in model.layers)
-    usual, quick, none = (ps.simulate(model.with_changes(issue_time=each), cluster, "ddp", batch_size=4) for each in (None, 60e-6, 0.0))
+    usual, quick, none = (ps.simulate(model.with_changes(issue_time=each), cluster, "all-reduce", batch_size=4) for each in (None, 60e-6, 0.0))
     assert usual.metrics.compute_time == pytest.approx(2 * layers * 160e-6, rel=0.01)
     assert quick.metrics.compute_time == pytest.approx(2 * layers * 60e-6, rel=0.01)
     assert none.metrics.compute_time < quick.metrics.compute_time

@@ -102,6 +102,29 @@ def test_ddp_is_the_wfbp_recursion_over_its_buckets(
     assert found == pytest.approx(one_after_another(messages, nodes), rel=1e-9)
 
 
+MEMORY = 1e9  # bytes/s of the made-up GPU below: slow, so that copies weigh
+
+
+@pytest.mark.parametrize(
+    ("strategy", "copied"),
+    [
+        (ps.Ddp(bucket_size=1e9, first_bucket_size=1e9), True),
+        (ps.AllReduce(fusion="1 GB"), True),
+        (ps.Horovod(cycle_time=0.0, fusion_size=1e9), False),
+        (ps.Horovod(cycle_time=0.02, fusion_size=1e9), True),
+        (ps.AllReduce(), False),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_tensors_that_share_a_message_are_copied_into_a_bucket_and_out_of_it(strategy: ps.Strategy, copied: bool, nodes: int) -> None:
+    sizes, forward, backward = (4e6, 8e6, 2e6), (1e-3,) * 3, (2e-3,) * 3
+    job, gpu = network(sizes, forward, backward), ps.Gpu("made up", flops={"fp32": 1e13}, memory_bandwidth=MEMORY, memory_efficiency=1.0)
+    without, run = (step(job, cluster(nodes, gpu=each), strategy) for each in (None, gpu))
+    once = 2 * sum(sizes) / MEMORY  # read and written
+    assert run - without == pytest.approx(2 * once if copied and nodes > 1 else 0.0, abs=1e-9)
+
+
 def scheduled(rows: tuple[tuple[float, ...], ...], nodes: int, partition: float, prioritised: bool, iterations: int) -> list[float]:
     """Play P3 by hand: one channel takes, whenever it is free, the waiting partition of the front-most layer."""
     sizes, forward, backward = rows

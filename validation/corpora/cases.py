@@ -88,12 +88,17 @@ def simulated(case: Case) -> float:
 
 def run_of(case: Case) -> ps.Run:
     """Return the run of a case."""
+    return ps.simulate(scenario_of(case))
+
+
+def scenario_of(case: Case) -> ps.Scenario:
+    """Return the scenario of a case, with its strategy and partition."""
     scenario = ps.load_scenario(case.scenario)
     if case.strategy is not None:
         scenario = replace(scenario, strategy=case.strategy)
     if case.partition is not None:
         scenario = replace(scenario, workload=partitioned(scenario.workload, case.partition))
-    return ps.simulate(scenario)
+    return scenario
 
 
 def partitioned(workload: ps.Workload, size: float) -> ps.Workload:

@@ -64,9 +64,12 @@ def entry_of(record: Record, compute: dict[tuple[object, ...], Record]) -> Entry
 
 
 def scenario_of(record: Record, batch: int, rate: float) -> dict[str, Any]:
-    """One node of K80 boards: four GPUs to a socket, so a ring of eight crosses between sockets."""
+    """One node of K80 boards: four GPUs to a socket, so a ring of eight crosses between sockets.
+
+    Compute is that of the run itself, so no GPU is slower than what is given.
+    """
     gpus = record.gpus or 1
-    cluster: dict[str, Any] = {"nodes": 1, "gpus_per_node": gpus, "gpu": "k80", "pcie": text("tmpi.pcie")}
+    cluster: dict[str, Any] = {"nodes": 1, "gpus_per_node": gpus, "gpu": "k80", "gpu_spread": 0, "pcie": text("tmpi.pcie")}
     if gpus > 4:
         cluster |= {"node": "pcie-tree", "socket_bandwidth": text("tmpi.socket")}
     model = {**look(MODELS, record.model), "single_gpu_throughput": rate}
