@@ -54,7 +54,9 @@ def markdown(entries: list[Entry], picture: str) -> str:
         "predicted sets of ddl-benchmarks in view. The compute model of transformers (docs/compute-model.md) was fitted on vTrain's node and",
         "llm-foundry, one share on BigScience; its mechanisms were chosen with all families of split models in view. That a rate",
         "measured at one batch serves another through the compute model was built after MLPerf's rows had missed by 22 %, with nothing fitted",
-        "on them. The other families were predicted once, from catalog rates, and left as they came out.",
+        "on them. That the slowest of many GPUs sets the pace, and that tensors which share a message are copied into its bucket, was built",
+        "after nodes of 8 GPUs had been missed by 3 to 8 % (DLE, DLPerf, Lambda, MLPerf); the spread is published (Sinha et al., SC'22).",
+        "The other families were predicted once, from catalog rates, and left as they came out.",
         "",
         f"{len(entries)} rows: {total['modelled']} predicted, {total['given']} given to them, {total['waiting']} wait for a strategy or a model,",
         f"{total['unknown']} lack conditions, {total['elsewhere']} are held elsewhere (another comparison, or another row of the same run), "
